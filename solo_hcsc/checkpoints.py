@@ -1,0 +1,116 @@
+"""Reading checkpoints, and taking the encoder out of one."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import torch
+from torch import nn
+
+from solo_hcsc.errors import UserError
+
+_SUFFIXES = (".ckpt", ".pth", ".pt")
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint itself, or the newest one below a folder."""
+    if path.is_dir():
+        found = [file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}")]
+        if not found:
+            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
+        return max(found, key=lambda file: file.stat().st_mtime)
+    if not path.exists():
+        raise UserError(f"{path}: there is no such checkpoint")
+    return path
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's contents, on the CPU; nothing in it is executed."""
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such checkpoint")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        BadZipFile,
+        OSError,
+        KeyError,
+        ValueError,
+        AttributeError,
+        UnicodeDecodeError,
+    ) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"{path}: not a readable checkpoint: {reason[:150]}") from error
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    return checkpoint
+
+
+def recorded_args(checkpoint: Path) -> dict[str, Any]:
+    """The arguments that the run wrote beside its checkpoint; empty if there are none."""
+    file = checkpoint.parent / "args.json"
+    if not file.is_file():
+        return {}
+    try:
+        args = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
+    return args if isinstance(args, dict) else {}
+
+
+def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Module, str]:
+    """The encoder of any method's checkpoint and its architecture.
+
+    `name` may be left out where the run's args.json is beside the checkpoint. Every weight of the encoder must
+    be there: one that stayed random would pass for a trained one.
+    """
+    from solo.methods.base import BaseMethod
+
+    from solo_hcsc.compat.fix import bare_method
+
+    prefix = "encoder."
+    state = load_checkpoint(path)["state_dict"]
+    weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    if not weights:
+        raise UserError(f"{path}: no weight named encoder.*; not a pretraining checkpoint")
+
+    recorded = recorded_args(path).get("encoder")
+    if name and recorded and name != recorded:
+        raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
+    name = name or recorded
+    if not name:
+        raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
+
+    encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
+    own = encoder.state_dict()
+    missing = [key for key in own if key not in weights]
+    unexpected = [key for key in weights if key not in own]
+    shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
+    if missing or unexpected or shapes:
+        example = (shapes or missing or unexpected)[0]
+        hint = " (--crop_size must be the one of pretraining)" if "pos_embed" in example else ""
+        raise UserError(
+            f"{path}: does not fit {name}: {len(missing)} missing, {len(unexpected)} unexpected and "
+            f"{len(shapes)} differently shaped weights, e.g. {example}{hint}"
+        )
+    encoder.load_state_dict(weights)
+    return encoder, name
+
+
+def _backbone_args(name: str, weights: dict[str, Any], crop_size: int) -> dict[str, Any]:
+    """The constructor's settings, read off the weights where they show."""
+    if "resnet" in name:
+        stem = weights.get("conv1.weight")
+        return {"cifar": stem is not None and stem.shape[-1] == 3}
+    settings: dict[str, Any] = {"cifar": False, "img_size": crop_size}
+    if "vit" in name and "patch_embed.proj.weight" in weights:
+        settings["patch_size"] = weights["patch_embed.proj.weight"].shape[-1]
+    if "swin" in name:
+        tables = [v for k, v in weights.items() if k.endswith("relative_position_bias_table")]
+        # A window of side w has (2w - 1)^2 relative positions; 4 is the framework's choice for CIFAR.
+        settings["cifar"] = bool(tables) and tables[0].shape[0] == 49
+    return settings

@@ -1,0 +1,233 @@
+"""Data sets and loaders: the framework's own, with what its functions leave open."""
+
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sklearn.model_selection import train_test_split
+from solo.utils import classification_dataloader, pretrain_dataloader
+from torch.utils.data import DataLoader, Dataset, Subset
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
+
+from solo_hcsc.digits import lay_out_digits
+from solo_hcsc.errors import UserError
+
+DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
+_FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
+_OWN_SIZE = ("custom", "digits")  # follow --crop_size, --mean and --std throughout
+
+
+def framework_name(dataset: str) -> str:
+    """What solo-learn calls the data set: digits is a folder of images like any other."""
+    return "custom" if dataset == "digits" else dataset
+
+
+def resolve_folders(args: Namespace, needs_val: bool) -> None:
+    """Fills `args.train_dir` and `args.val_dir`, lays out digits, and checks that the folders are there."""
+    if args.dataset == "digits":
+        if args.train_dir or args.val_dir:
+            raise UserError("--dataset digits brings its own folders; leave out --train_dir and --val_dir")
+        try:
+            lay_out_digits(args.data_dir)
+        except OSError as error:
+            raise UserError(f"--data_dir {args.data_dir}: cannot write digits there: {error.strerror}") from error
+        args.train_dir, args.val_dir = Path("digits/train"), Path("digits/val")
+    if args.dataset not in _FOLDERS:
+        return
+    if args.train_dir is None:
+        if args.dataset == "custom":
+            raise UserError("--dataset custom needs --train_dir, a folder below --data_dir")
+        args.train_dir = Path(args.dataset, "train")
+    if args.val_dir is None and needs_val:
+        if args.dataset == "custom":
+            raise UserError("--dataset custom needs --val_dir here, a folder below --data_dir")
+        args.val_dir = Path(args.dataset, "val")
+    for flag, folder in (("--train_dir", args.train_dir), ("--val_dir", args.val_dir)):
+        if folder is not None:
+            _check_folder(flag, args.data_dir / folder)
+
+
+def count_classes(args: Namespace) -> int | None:
+    """Classes of a folder of images; None for data sets whose number the framework knows."""
+    if args.dataset in ("custom", "digits"):
+        if getattr(args, "no_labels", False):
+            return 1
+        return sum(entry.is_dir() for entry in os.scandir(args.data_dir / args.train_dir))
+    return None
+
+
+def pretraining_set(args: Namespace) -> Dataset:
+    """The augmented training images as (index, crops, label)."""
+    settings = args.transform_kwargs if args.unique_augs > 1 else [args.transform_kwargs]
+    transform = pretrain_dataloader.prepare_n_crop_transform(
+        [pretrain_dataloader.prepare_transform(framework_name(args.dataset), **s) for s in settings],
+        num_crops_per_aug=args.num_crops_per_aug,
+    )
+    if args.debug_augmentations:
+        print(transform)
+    if args.no_labels:
+        dataset: Dataset = ImagesWithoutLabels(args.data_dir / args.train_dir, transform)
+    else:
+        dataset = _build(
+            args,
+            lambda: pretrain_dataloader.prepare_datasets(
+                framework_name(args.dataset),
+                transform,
+                data_dir=args.data_dir,
+                train_dir=args.train_dir,
+            ),
+        )
+    return dataset if args.data_fraction == 1 else fraction(dataset, args.data_fraction, args.seed)
+
+
+def validation_set(args: Namespace) -> Dataset | None:
+    """Labelled validation images, or None where there are none to be had."""
+    if args.dataset in _FOLDERS:
+        if args.no_labels or args.val_dir is None:
+            return None
+        _, transform = evaluation_transforms(args)
+        return _build(args, lambda: ImageFolder(args.data_dir / args.val_dir, transform))
+    return evaluation_sets(args, *evaluation_transforms(args))[1]
+
+
+def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
+    """Labelled training and validation images."""
+    return _build(
+        args,
+        lambda: classification_dataloader.prepare_datasets(
+            framework_name(args.dataset),
+            train_transform,
+            val_transform,
+            data_dir=args.data_dir,
+            train_dir=args.train_dir,
+            val_dir=args.val_dir,
+        ),
+    )
+
+
+def evaluation_transforms(args: Namespace) -> tuple[Callable, Callable]:
+    """solo-learn's transforms for training a classifier and for validation; custom data follow --crop_size."""
+    if args.dataset not in _OWN_SIZE:
+        return classification_dataloader.prepare_transforms(args.dataset)
+    size = args.crop_size[0]
+    tail = [transforms.ToTensor(), transforms.Normalize(args.mean, args.std)]
+    train = [
+        transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
+        transforms.RandomHorizontalFlip(),
+    ]
+    val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
+    return transforms.Compose(train + tail), transforms.Compose(val + tail)
+
+
+def plain_loader(dataset: Dataset, args: Namespace) -> DataLoader:
+    """Every image once, in order."""
+    return DataLoader(dataset, args.batch_size, num_workers=args.num_workers, pin_memory=True)
+
+
+class ImagesWithoutLabels(Dataset):
+    """All images below a folder, sorted by name, as (index, image, -1)."""
+
+    def __init__(self, root: Path, transform: Callable) -> None:
+        self.root = root
+        self.transform = transform
+        self.images = sorted(
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(root)
+            for name in names
+            if name.lower().endswith(IMG_EXTENSIONS)
+        )
+        if not self.images:
+            raise UserError(f"{root}: no images there ({', '.join(IMG_EXTENSIONS)})")
+
+    def __getitem__(self, index: int) -> tuple[int, Any, int]:
+        return index, self.transform(default_loader(self.images[index])), -1
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+class _Reindexed(Subset):
+    """A part of an indexed data set, whose own indexes count from 0 without gaps."""
+
+    def __getitem__(self, index: Any) -> Any:
+        _, *rest = self.dataset[self.indices[index]]
+        return (index, *rest)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
+    """A seeded part of the data set, with every class in its proportion where labels are known."""
+    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
+    size = len(dataset)  # type: ignore[arg-type]
+    try:
+        kept, _ = train_test_split(range(size), train_size=share, stratify=labels, random_state=seed)
+    except ValueError as error:
+        raise UserError(f"--data_fraction {share}: too small for {size} images: {error}") from error
+    return _Reindexed(dataset, sorted(kept))
+
+
+def dali_pretraining_class(method: type) -> type:
+    """`method` with DALI's training loader, whose class must come before Lightning's own hooks."""
+    from solo.methods.dali import PretrainABC
+
+    return type(f"Dali{method.__name__}", (PretrainABC, method), {})
+
+
+def dali_linear_class(model: type, args: Namespace) -> type:
+    """The linear model with DALI's loaders at this run's crop size."""
+    from solo.methods import dali
+
+    pipeline = dali.CustomNormalPipeline
+    pipeline.crop_size, pipeline.mean, pipeline.std = args.crop_size[0], args.mean, args.std
+    return type(f"Dali{model.__name__}", (dali.ClassificationABC, model), {})
+
+
+def check_dali(args: Namespace) -> None:
+    if not args.dali:
+        return
+    if args.dataset not in _FOLDERS:
+        raise UserError(f"--dali reads folders of images, not --dataset {args.dataset}; leave it out")
+    try:
+        import nvidia.dali  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "--dali: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
+            "(CUDA 12: 'solo_hcsc[dali-cuda120]')"
+        ) from None
+    if args.dali_device not in ("cpu", "gpu"):
+        raise UserError(f"--dali_device {args.dali_device}: choose cpu or gpu")
+    if args.dali_device == "gpu" and args.accelerator == "cpu":
+        raise UserError("--dali_device gpu: training runs on the CPU; add --dali_device cpu")
+    if getattr(args, "data_fraction", 1.0) != 1:
+        raise UserError("--data_fraction does not work with --dali; leave one of them out")
+
+
+def _check_folder(flag: str, path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"{flag}: {path} does not exist; check --data_dir and {flag}")
+    if not path.is_dir():
+        raise UserError(f"{flag}: {path} is a file; give a folder of images")
+    if not any(path.iterdir()):
+        raise UserError(f"{flag}: {path} is empty; give a folder of images")
+
+
+def _build(args: Namespace, make: Callable[[], Any]) -> Any:
+    """Makes a data set; what its class says of missing or broken data becomes one line."""
+    try:
+        return make()
+    except (OSError, RuntimeError, ImportError) as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        fix = (
+            "check --data_dir, --train_dir and --val_dir"
+            if args.dataset in _FOLDERS
+            else ("it is not there and could not be downloaded")
+        )
+        if isinstance(error, FileNotFoundError) and args.dataset == "custom":
+            fix = "one folder per class is expected; for images without classes add --no_labels"
+        raise UserError(f"--dataset {args.dataset} in {args.data_dir}: {reason}; {fix}") from error

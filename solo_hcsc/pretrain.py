@@ -1,0 +1,275 @@
+"""`python -m solo_hcsc.pretrain`: trains any solo-learn method, with solo-learn's flags."""
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from solo_hcsc.errors import UserError, command, note
+from solo_hcsc.flags import Parser, add_record_flags, add_trainer_flags
+from solo_hcsc.quiet import quiet
+
+# MoCo v2's colour jitter: solo-learn requires these flags, we make them optional.
+_DEFAULTS = {
+    "brightness": [0.4],
+    "contrast": [0.4],
+    "saturation": [0.4],
+    "hue": [0.1],
+    "optimizer": "sgd",
+    "encoder": "resnet18",
+    "scheduler": "warmup_cosine",  # solo-learn's default `reduce` raises in pretraining
+    "data_dir": Path("datasets"),
+    "project": "solo-learn",
+}
+_AUGMENTATIONS = [
+    "brightness",
+    "contrast",
+    "saturation",
+    "hue",
+    "color_jitter_prob",
+    "gray_scale_prob",
+    "horizontal_flip_prob",
+    "gaussian_prob",
+    "solarization_prob",
+    "crop_size",
+    "min_scale",
+    "max_scale",
+]
+# solo-learn's methods that unpack exactly two features and have no term for small crops.
+_TWO_CROPS = [
+    "barlow_twins",
+    "deepclusterv2",
+    "dino",
+    "mocov2plus",
+    "nnbyol",
+    "nnclr",
+    "nnsiam",
+    "ressl",
+    "simsiam",
+    "vicreg",
+    "wmse",
+]
+
+
+@command
+def main(argv: Sequence[str]) -> None:
+    quiet()
+    from solo_hcsc.registry import load_methods
+
+    methods = load_methods()
+    args = parse(argv)
+
+    from solo.utils import pretrain_dataloader
+
+    from solo_hcsc import data, training
+    from solo_hcsc.hardware import describe_devices, resolve_hardware
+
+    # ---- every check comes before the first thing written ----
+    check_flags(args)
+    resolve_hardware(args)
+    data.check_dali(args)
+    training.check_wandb(args)
+    data.resolve_folders(args, needs_val=False)
+    set_up(args)
+    started = training.start(args)
+
+    train_set = data.pretraining_set(args)
+    val_set = data.validation_set(args)
+    images = len(train_set)  # type: ignore[arg-type]
+    batches = training.check_batches("--train_dir", images, args)
+    if val_set is None and args.knn_eval:
+        raise UserError("--knn_eval needs labelled validation images; give --val_dir, or leave it out")
+
+    method_class = methods[args.method]
+    if args.dali:
+        method_class = data.dali_pretraining_class(method_class)
+    settings = vars(args) | {"dataset": data.framework_name(args.dataset)}
+    model = method_class(**settings)
+    resume = find_resume(args)
+    if resume is not None:
+        training.check_resume(resume, model)
+    args.resume_from_checkpoint = resume
+
+    # ---- the run ----
+    run = training.Run(args, args.method)
+    run.make_folder()
+    callbacks = [umap_callback(args)] if args.auto_umap else []
+    trainer = run.trainer(model, callbacks)
+    labels = "no labels" if args.no_labels else f"{args.num_classes} classes"
+    training.announce(
+        f"{args.method} ({args.encoder}) on {args.dataset}: {images} images, {labels}; "
+        f"{describe_devices(args)}; {batches} batches of {args.batch_size} per epoch, "
+        f"{args.max_epochs} epochs; writing to {run.folder}"
+    )
+    if resume is not None:
+        training.announce(f"resuming from {resume}")
+    train_loader = None
+    if not args.dali:
+        train_loader = pretrain_dataloader.prepare_dataloader(
+            train_set, batch_size=args.batch_size, num_workers=args.num_workers
+        )
+    val_loader = None if val_set is None else data.plain_loader(val_set, args)
+    trainer.fit(model, train_loader, val_loader, ckpt_path=resume, weights_only=True)
+    where = f"--dataset {args.dataset} --data_dir {args.data_dir}"
+    if args.dataset != "digits":
+        where += f" --train_dir {args.train_dir} --val_dir {args.val_dir}"
+    run.report(
+        started,
+        f"{training.python_command('knn')} --pretrained_feature_extractor {run.folder} {where}"
+        f" --crop_size {args.crop_size[0]}",
+    )
+
+
+def parse(argv: Sequence[str]) -> Namespace:
+    from solo_hcsc.registry import load_methods, method_names
+
+    known = method_names()
+    first = Parser(add_help=False)
+    first.add_argument("--method")
+    method = first.parse_known_args(list(argv))[0].method
+    wants_help = {"-h", "--help"} & set(argv)
+    if method is not None and method not in known:
+        raise UserError(f"--method {method}: unknown; choose from {', '.join(known)}")
+    if method is None and not wants_help:
+        raise UserError(f"--method is missing; choose from {', '.join(known)}")
+    parser = build_parser(load_methods()[method or "base"], known)
+    args = parser.parse(argv)
+    if args.name is None:
+        args.name = f"{args.method}-{args.dataset}"
+    return args
+
+
+def build_parser(method_class: type, known: Sequence[str]) -> Parser:
+    from solo.args.dataset import augmentations_args, custom_dataset_args, dataset_args
+    from solo.utils.auto_resumer import AutoResumer
+
+    from solo_hcsc.data import DATASETS
+
+    parser = Parser(
+        prog="solo_hcsc.pretrain",
+        usage="%(prog)s --method NAME --dataset NAME [flags]",
+        description="Pretrains any solo-learn method. Add --method NAME to see that method's own flags.",
+    )
+    group = parser.add_argument_group("method")
+    group.add_argument("--method", required=True, metavar="NAME", help=f"one of {', '.join(known)}")
+    group = parser.add_argument_group("data")
+    dataset_args(group)
+    custom_dataset_args(group)
+    group.add_argument(
+        "--data_fraction", type=float, default=1.0, help="train on this share of the images, drawn with --seed"
+    )
+    augmentations_args(parser.add_argument_group("augmentation"))
+    method_class.add_model_specific_args(parser)  # type: ignore[attr-defined]
+    add_trainer_flags(parser, max_epochs=100)
+    add_record_flags(parser)
+    group = parser.add_argument_group("records")
+    group.add_argument("--resume_from_checkpoint", type=Path, help="go on from this checkpoint")
+    group.add_argument(
+        "--auto_resume", action="store_true", help="go on from the newest matching checkpoint below --checkpoint_dir"
+    )
+    group.add_argument(
+        "--auto_umap", action="store_true", help="a UMAP picture of the validation features (needs the extra umap)"
+    )
+    group.add_argument("--auto_umap_dir", type=Path, default=Path("auto_umap"))
+    group.add_argument("--auto_umap_frequency", type=int, default=1)
+    AutoResumer.add_autoresumer_args(parser)
+    parser.explain(_DEFAULTS)
+    parser.choose("dataset", DATASETS)
+    return parser
+
+
+def check_flags(args: Namespace) -> None:
+    from solo_hcsc.training import check_ranges
+
+    check_ranges(args)
+    if not 0 < args.data_fraction <= 1:
+        raise UserError(f"--data_fraction {args.data_fraction}: must be above 0 and at most 1")
+    if args.scheduler in ("reduce", "exponential"):
+        raise UserError(f"--scheduler {args.scheduler}: pretraining has warmup_cosine, cosine, step and none")
+    if args.no_labels and args.dataset != "custom":
+        raise UserError(f"--no_labels is for --dataset custom, not {args.dataset}")
+    if args.no_labels and args.knn_eval:
+        raise UserError("--knn_eval needs labels, and --no_labels says there are none; leave one out")
+
+    pipelines = max(len(getattr(args, name)) for name in _AUGMENTATIONS)
+    for name in _AUGMENTATIONS:
+        if len(getattr(args, name)) not in (1, pipelines):
+            raise UserError(f"--{name}: give one value, or {pipelines} as the other augmentation flags")
+    if len(args.num_crops_per_aug) != pipelines:
+        raise UserError(
+            f"--num_crops_per_aug has {len(args.num_crops_per_aug)} values for {pipelines} "
+            "augmentation pipelines; give one number of crops for each"
+        )
+    for low, high in zip(_spread(args.min_scale, pipelines), _spread(args.max_scale, pipelines), strict=True):
+        if low > high:
+            raise UserError(f"--min_scale {low} is larger than --max_scale {high}")
+    sizes = _spread(args.crop_size, pipelines)
+    large = sum(n for n, size in zip(args.num_crops_per_aug, sizes, strict=True) if size == sizes[0])
+    small = sum(args.num_crops_per_aug) - large
+    if large != 2 and args.method != "wmse":
+        raise UserError(f"--num_crops_per_aug: {args.method} wants two large crops, not {large}")
+    if small and args.method in _TWO_CROPS:
+        raise UserError(f"--crop_size: {args.method} takes no small crops; byol, simclr and swav do")
+    if small and "resnet" not in args.encoder:
+        raise UserError(f"--encoder {args.encoder} takes crops of one size; use a resnet for small crops")
+    if args.method == "wmse" and args.batch_size % args.whitening_size:
+        raise UserError(f"--whitening_size {args.whitening_size} must divide --batch_size {args.batch_size}")
+    low, high = getattr(args, "base_tau_momentum", 0), getattr(args, "final_tau_momentum", 1)
+    if low > high:
+        raise UserError(f"--base_tau_momentum {low} is larger than --final_tau_momentum {high}")
+    if args.auto_umap:
+        try:
+            from solo.utils.auto_umap import AutoUMAP  # noqa: F401
+        except ImportError:
+            raise UserError("--auto_umap: UMAP is not installed; run: pip install 'solo_hcsc[umap]'") from None
+
+
+def set_up(args: Namespace) -> None:
+    """solo-learn's own resolution of arguments, and the checks that need its outcome."""
+    from solo.args.utils import additional_setup_pretrain
+
+    from solo_hcsc.data import count_classes, framework_name
+
+    dataset, args.dataset = args.dataset, framework_name(args.dataset)
+    additional_setup_pretrain(args)
+    args.dataset = dataset
+    args.num_classes = count_classes(args) or args.num_classes
+    processes = len(args.gpus) * args.num_nodes
+    if args.method in ("mocov2plus", "ressl", "nnclr", "nnbyol", "nnsiam"):
+        if args.queue_size % (args.batch_size * processes):
+            raise UserError(
+                f"--queue_size {args.queue_size}: {args.method} wants a multiple of the batch over all "
+                f"processes, {args.batch_size * processes}"
+            )
+    elif args.method == "swav" and 0 < args.queue_size // processes < args.batch_size:
+        raise UserError(f"--queue_size {args.queue_size} is smaller than one batch over all processes")
+
+
+def find_resume(args: Namespace) -> Path | None:
+    if args.resume_from_checkpoint is not None or not args.auto_resume:
+        return args.resume_from_checkpoint
+    from solo.utils.auto_resumer import AutoResumer
+
+    folder = args.checkpoint_dir / args.method
+    try:
+        found = AutoResumer(folder, max_hours=args.auto_resumer_max_hours).find_checkpoint(args)
+    except (ValueError, OSError, AttributeError) as error:
+        raise UserError(f"--auto_resume: a run below {folder} has an unreadable args.json: {error}") from error
+    if found is None:
+        note(f"--auto_resume: no matching checkpoint below {folder}; starting anew")
+    return found
+
+
+def umap_callback(args: Namespace):  # type: ignore[no-untyped-def]
+    from solo.utils.auto_umap import AutoUMAP
+
+    folder = os.path.join(args.auto_umap_dir, args.method)
+    return AutoUMAP(args, logdir=folder, frequency=args.auto_umap_frequency)
+
+
+def _spread(values: list, count: int) -> list:
+    return values * count if len(values) == 1 else values
+
+
+if __name__ == "__main__":
+    main()

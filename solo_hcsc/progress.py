@@ -1,0 +1,77 @@
+"""What a training run shows: a bar with the loss on a terminal, a line per epoch elsewhere."""
+
+import sys
+import time
+from typing import Any
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import TQDMProgressBar
+
+from solo_hcsc.errors import is_main_process
+
+
+def progress_callback() -> Callback:
+    return LossBar() if sys.stderr.isatty() else EpochLines()
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def loss_of(outputs: Any) -> Any:
+    """The loss in what a training step returned."""
+    return outputs["loss"] if isinstance(outputs, dict) else outputs
+
+
+class LossBar(TQDMProgressBar):
+    """Lightning's bar with the loss, one for each epoch; a finished one stays."""
+
+    def __init__(self) -> None:
+        super().__init__(leave=True)
+        self._loss: Any = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._loss = loss_of(outputs)
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        metrics = super().get_metrics(trainer, pl_module)
+        metrics.pop("v_num", None)
+        return metrics if self._loss is None else {"loss": f"{float(self._loss):.3f}", **metrics}
+
+
+class EpochLines(Callback):
+    """`epoch 3/10: loss 5.31, val_acc1 61.2, 14 s; 1:38 left`, for logs and pipes."""
+
+    _SHOWN = ("val_acc1", "val_knn_acc1")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._first_epoch = trainer.current_epoch
+        self._started = time.monotonic()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._epoch_started = time.monotonic()
+        self._losses: list[Any] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._losses.append(loss_of(outputs).detach())
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not is_main_process():
+            return
+        now, epoch = time.monotonic(), trainer.current_epoch + 1
+        parts = [f"loss {sum(map(float, self._losses)) / max(1, len(self._losses)):.3f}"]
+        shown = (name for name in self._SHOWN if name in trainer.callback_metrics)
+        parts += [f"{name} {float(trainer.callback_metrics[name]):.1f}" for name in shown]
+        parts.append(f"{now - self._epoch_started:.0f} s")
+        line = f"epoch {epoch}/{trainer.max_epochs}: {', '.join(parts)}"
+        left = (trainer.max_epochs or epoch) - epoch
+        if left > 0:
+            line += f"; {clock((now - self._started) / (epoch - self._first_epoch) * left)} left"
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,225 @@
+"""What pretraining and linear evaluation share: the run's folder, its loggers, the Trainer."""
+
+import os
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
+from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
+from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from solo.utils.checkpointer import Checkpointer, random_string
+
+from solo_hcsc.errors import UserError, is_main_process
+from solo_hcsc.progress import clock, progress_callback
+
+_OFFLINE_MODES = ("offline", "disabled", "dryrun")
+
+
+class Run:
+    """One run's folder, `CHECKPOINT_DIR/METHOD/ID`: args.json, metrics.csv and checkpoints."""
+
+    def __init__(self, args: Namespace, method: str) -> None:
+        self.args = args
+        self.id = random_string()
+        self.logdir = args.checkpoint_dir / method
+        self.folder = self.logdir / self.id
+        self.checkpointer = Checkpointer(args, logdir=self.logdir, frequency=args.checkpoint_frequency)
+
+    def make_folder(self) -> None:
+        """Called after every check: the first thing that a run writes."""
+        if not is_main_process():
+            return
+        try:
+            self.folder.mkdir(parents=True)
+            probe = self.folder / "metrics.csv"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise UserError(
+                f"--checkpoint_dir {self.args.checkpoint_dir}: cannot write there "
+                f"({error.strerror}); give another folder"
+            ) from error
+
+    def trainer(self, model: LightningModule, callbacks: list[Callback]) -> Trainer:
+        args = self.args
+        hidden = args.progress_bar_refresh_rate == 0 or not args.enable_progress_bar
+        progress = None if hidden else progress_callback()
+        return Trainer(
+            accelerator=args.accelerator,
+            devices=args.devices,
+            num_nodes=args.num_nodes,
+            strategy=args.strategy,
+            precision=args.precision,
+            sync_batchnorm=args.sync_batchnorm,
+            use_distributed_sampler=args.use_distributed_sampler
+            if args.replace_sampler_ddp is None
+            else args.replace_sampler_ddp,
+            benchmark=args.benchmark,
+            deterministic=args.deterministic,
+            max_epochs=args.max_epochs,
+            min_epochs=args.min_epochs,
+            max_steps=args.max_steps,
+            min_steps=args.min_steps,
+            max_time=args.max_time,
+            accumulate_grad_batches=args.accumulate_grad_batches,
+            gradient_clip_val=args.gradient_clip_val,
+            gradient_clip_algorithm=args.gradient_clip_algorithm,
+            limit_train_batches=args.limit_train_batches,
+            limit_val_batches=args.limit_val_batches,
+            overfit_batches=args.overfit_batches,
+            check_val_every_n_epoch=args.check_val_every_n_epoch,
+            val_check_interval=args.val_check_interval,
+            num_sanity_val_steps=args.num_sanity_val_steps,
+            log_every_n_steps=args.log_every_n_steps,
+            fast_dev_run=args.fast_dev_run,
+            detect_anomaly=args.detect_anomaly,
+            profiler=args.profiler,
+            enable_progress_bar=isinstance(progress, ProgressBar),
+            enable_model_summary=False,
+            enable_checkpointing=False,  # the framework's Checkpointer does it
+            default_root_dir=self.folder,
+            logger=self._loggers(model),
+            callbacks=[
+                self.checkpointer,
+                StopOnNonFiniteLoss(self.checkpointer),
+                *([progress] if progress else []),
+                *([LearningRateMonitor(logging_interval="epoch")] if args.wandb else []),
+                *callbacks,
+            ],
+        )
+
+    def _loggers(self, model: LightningModule) -> list[Logger]:
+        loggers: list[Logger] = [CSVLogger(self.logdir, name="", version=self.id)]
+        if self.args.wandb and is_main_process():
+            wandb_logger = WandbLogger(
+                name=self.args.name,
+                project=self.args.project,
+                entity=self.args.entity,
+                offline=self.args.offline,
+                id=self.id,
+                save_dir=self.folder,
+            )
+            wandb_logger.watch(model, log="gradients", log_freq=100)
+            wandb_logger.log_hyperparams(self.args)
+            loggers.append(wandb_logger)
+        return loggers
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        return getattr(self.checkpointer, "last_ckpt", None)
+
+    def report(self, started: float, next_step: str) -> None:
+        """The last lines of a run: where things are and what to try next."""
+        if not is_main_process():
+            return
+        lines = [
+            f"done in {clock(time.monotonic() - started)}",
+            f"  checkpoint  {self.last_checkpoint or 'none: no epoch was finished'}",
+            f"  metrics     {self.folder / 'metrics.csv'}",
+            f"  arguments   {self.folder / 'args.json'}",
+        ]
+        if self.last_checkpoint:
+            lines.append(f"  next        {next_step}")
+        print("\n".join(lines), flush=True)
+
+
+class StopOnNonFiniteLoss(Callback):
+    """Ends the run before a NaN or infinity reaches the weights."""
+
+    def __init__(self, checkpointer: Checkpointer) -> None:
+        self.checkpointer = checkpointer
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
+        if not torch.isfinite(loss):
+            saved = getattr(self.checkpointer, "last_ckpt", None)
+            raise UserError(
+                f"the loss became {float(loss)} at step {trainer.global_step} of epoch "
+                f"{trainer.current_epoch}; last good checkpoint: {saved or 'none yet'}; "
+                "try a lower --lr, more --warmup_epochs or --precision 32"
+            )
+
+
+def start(args: Namespace) -> float:
+    seed_everything(args.seed, workers=True)
+    return time.monotonic()
+
+
+def announce(line: str) -> None:
+    if is_main_process():
+        print(line, flush=True)
+
+
+def check_ranges(args: Namespace) -> None:
+    """Numbers that would fail deep inside, refused with the flag's name."""
+    at_least_1 = (
+        "batch_size max_epochs crop_size num_crops_per_aug checkpoint_frequency"
+        " accumulate_grad_batches check_val_every_n_epoch knn_k patch_size"
+    )
+    positive = "temperature max_scale min_scale std queue_size proj_output_dim proj_hidden_dim"
+    at_least_0 = "num_workers lr classifier_lr weight_decay warmup_epochs seed brightness contrast saturation"
+    share = (
+        "color_jitter_prob gray_scale_prob horizontal_flip_prob gaussian_prob solarization_prob"
+        " min_scale max_scale base_tau_momentum final_tau_momentum"
+    )
+    for names, allowed, meaning in (
+        (at_least_1, lambda value: value >= 1, "must be at least 1"),
+        (positive, lambda value: value > 0, "must be greater than 0"),
+        (at_least_0, lambda value: value >= 0, "must not be negative"),
+        (share, lambda value: 0 <= value <= 1, "must be between 0 and 1"),
+    ):
+        for name in names.split():
+            value = getattr(args, name, None)
+            values = value if isinstance(value, (list, tuple)) else [value]
+            for one in values:
+                if isinstance(one, (int, float)) and not allowed(one):
+                    raise UserError(f"--{name} {one}: {meaning}")
+    if args.scheduler == "step" and not args.lr_decay_steps:
+        raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
+    if args.lars and args.optimizer != "sgd":
+        raise UserError(f"--lars works with --optimizer sgd, not {args.optimizer}")
+
+
+def check_wandb(args: Namespace) -> None:
+    if not args.wandb or args.offline or os.environ.get("WANDB_MODE") in _OFFLINE_MODES:
+        return
+    import wandb
+
+    if not wandb.login(prompt=False):
+        raise UserError("--wandb: you are not logged in; run `wandb login`, or add --offline")
+
+
+def check_batches(flag: str, images: int, args: Namespace) -> int:
+    """Batches per epoch and process; the framework drops a last one that is not full."""
+    processes = len(args.gpus) * args.num_nodes
+    share = images // processes
+    if share < args.batch_size:
+        per_process = f" ({share} for each of {processes} processes)" if processes > 1 else ""
+        raise UserError(
+            f"{flag}: {images} images{per_process} do not fill one batch; "
+            f"lower --batch_size {args.batch_size} or add images"
+        )
+    return share // args.batch_size
+
+
+def check_resume(path: Path, model: LightningModule) -> None:
+    """Refuses a checkpoint that cannot be read, or is not this model's, before anything is written."""
+    from solo_hcsc.checkpoints import load_checkpoint
+
+    state = load_checkpoint(path)["state_dict"]
+    own = model.state_dict()
+    missing = [key for key in own if key not in state]
+    other = [key for key in own if key in state and own[key].shape != state[key].shape]
+    if missing or other:
+        raise UserError(
+            f"--resume_from_checkpoint {path}: not a checkpoint of this run's method and encoder "
+            f"(first difference: {(missing + other)[0]}); use the flags it was trained with"
+        )
+
+
+def python_command(module: str) -> str:
+    """How this interpreter runs one of our modules, for messages."""
+    return f"{os.path.basename(sys.executable)} -m solo_hcsc.{module}"
