@@ -13,6 +13,7 @@ python -m solo_hcsc.pretrain \
     --num_workers 2 \
     --optimizer sgd \
     --lr 0.3 \
+    --classifier_lr 0.03 \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
     --crop_size 32 \
@@ -35,7 +36,7 @@ python -m solo_hcsc.linear \
     --num_workers 2 \
     --max_epochs 10 \
     --optimizer sgd \
-    --lr 1.0 \
+    --lr 0.1 \
     --scheduler cosine \
     --weight_decay 0 \
     --batch_size 64 \

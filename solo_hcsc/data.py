@@ -14,7 +14,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
 
 from solo_hcsc.digits import lay_out_digits
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import UserError, note
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
 _FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
@@ -24,6 +24,14 @@ _OWN_SIZE = ("custom", "digits")  # follow --crop_size, --mean and --std through
 def framework_name(dataset: str) -> str:
     """What solo-learn calls the data set: digits is a folder of images like any other."""
     return "custom" if dataset == "digits" else dataset
+
+
+def framework_settings(args: Namespace) -> dict[str, Any]:
+    """The arguments as solo-learn's classes understand them."""
+    settings = vars(args) | {"dataset": framework_name(args.dataset)}
+    if args.dali:
+        settings["num_workers"] = max(1, args.num_workers)  # DALI's threads, of which it needs one
+    return settings
 
 
 def resolve_folders(args: Namespace, needs_val: bool) -> None:
@@ -203,7 +211,8 @@ def check_dali(args: Namespace) -> None:
     if args.dali_device not in ("cpu", "gpu"):
         raise UserError(f"--dali_device {args.dali_device}: choose cpu or gpu")
     if args.dali_device == "gpu" and args.accelerator == "cpu":
-        raise UserError("--dali_device gpu: training runs on the CPU; add --dali_device cpu")
+        note("--dali_device gpu needs a GPU; DALI works on the CPU")
+        args.dali_device = "cpu"
     if getattr(args, "data_fraction", 1.0) != 1:
         raise UserError("--data_fraction does not work with --dali; leave one of them out")
 

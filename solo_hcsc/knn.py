@@ -69,7 +69,7 @@ def extract(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Features (N, D) and labels (N,) of every image, in order."""
     features, labels = [], []
-    for images, label in tqdm(loader, desc=title, unit="batch", leave=False):
+    for images, label in tqdm(loader, desc=title, unit="batch", leave=False, disable=None):
         features.append(encoder(images.to(device, non_blocking=True)))
         labels.append(label.to(device))
     return torch.cat(features), torch.cat(labels)

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
     model_class = methods["linear"]
     if args.dali:
         model_class = data.dali_linear_class(model_class, args)
-    model = model_class(backbone, **(vars(args) | {"dataset": data.framework_name(dataset)}))
+    model = model_class(backbone, **data.framework_settings(args))
     resume = args.resume_from_checkpoint
     if resume is not None:
         training.check_resume(resume, model)

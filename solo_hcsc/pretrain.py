@@ -83,8 +83,7 @@ def main(argv: Sequence[str]) -> None:
     method_class = methods[args.method]
     if args.dali:
         method_class = data.dali_pretraining_class(method_class)
-    settings = vars(args) | {"dataset": data.framework_name(args.dataset)}
-    model = method_class(**settings)
+    model = method_class(**data.framework_settings(args))
     resume = find_resume(args)
     if resume is not None:
         training.check_resume(resume, model)
@@ -214,6 +213,13 @@ def check_flags(args: Namespace) -> None:
         raise UserError(f"--encoder {args.encoder} takes crops of one size; use a resnet for small crops")
     if args.method == "wmse" and args.batch_size % args.whitening_size:
         raise UserError(f"--whitening_size {args.whitening_size} must divide --batch_size {args.batch_size}")
+    if args.method == "dino" and args.warmup_teacher_temperature_epochs > args.max_epochs:
+        raise UserError(
+            f"--warmup_teacher_temperature_epochs {args.warmup_teacher_temperature_epochs} is longer than the run; "
+            f"give at most --max_epochs, {args.max_epochs}"
+        )
+    if args.method == "deepclusterv2" and len(set(args.num_prototypes)) > 1:
+        raise UserError(f"--num_prototypes: deepclusterv2 wants equal numbers, not {args.num_prototypes}")
     low, high = getattr(args, "base_tau_momentum", 0), getattr(args, "final_tau_momentum", 1)
     if low > high:
         raise UserError(f"--base_tau_momentum {low} is larger than --final_tau_momentum {high}")
@@ -236,7 +242,7 @@ def set_up(args: Namespace) -> None:
     args.num_classes = count_classes(args) or args.num_classes
     processes = len(args.gpus) * args.num_nodes
     if args.method in ("mocov2plus", "ressl", "nnclr", "nnbyol", "nnsiam"):
-        if args.queue_size % (args.batch_size * processes):
+        if args.queue_size < 1 or args.queue_size % (args.batch_size * processes):
             raise UserError(
                 f"--queue_size {args.queue_size}: {args.method} wants a multiple of the batch over all "
                 f"processes, {args.batch_size * processes}"

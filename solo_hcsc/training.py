@@ -159,8 +159,10 @@ def check_ranges(args: Namespace) -> None:
         "batch_size max_epochs crop_size num_crops_per_aug checkpoint_frequency"
         " accumulate_grad_batches check_val_every_n_epoch knn_k patch_size"
     )
-    positive = "temperature max_scale min_scale std queue_size proj_output_dim proj_hidden_dim"
-    at_least_0 = "num_workers lr classifier_lr weight_decay warmup_epochs seed brightness contrast saturation"
+    positive = "temperature max_scale min_scale std proj_output_dim proj_hidden_dim"
+    at_least_0 = (
+        "num_workers queue_size lr classifier_lr weight_decay warmup_epochs seed brightness contrast saturation"
+    )
     share = (
         "color_jitter_prob gray_scale_prob horizontal_flip_prob gaussian_prob solarization_prob"
         " min_scale max_scale base_tau_momentum final_tau_momentum"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import solo.methods.base
+import solo.methods.deepclusterv2
 import solo.methods.linear
 import solo.utils.metrics
 import torch
@@ -61,6 +62,23 @@ def unlabelled_batches() -> None:
 
     repair(BaseMethod, "_base_shared_step")
     repair(BaseMomentumMethod, "_shared_step_momentum")
+
+
+def _first_deepcluster_loss_is_nan() -> bool:
+    loss = solo.methods.deepclusterv2.deepclusterv2_loss_func(torch.zeros(1, 2, 1, 3, 4), torch.full((1, 3), -1))
+    return bool(loss.isnan())
+
+
+@fixes(broken=_first_deepcluster_loss_is_nan)
+def deepcluster_first_epoch() -> None:
+    """In DeepCluster v2's first epoch no image has a cluster, and the mean over none is NaN."""
+    original = solo.methods.deepclusterv2.deepclusterv2_loss_func
+
+    def loss_func(outputs: torch.Tensor, assignments: torch.Tensor, temperature: float = 0.1) -> torch.Tensor:
+        loss = original(outputs, assignments, temperature)
+        return torch.where((assignments >= 0).any(), loss, outputs.sum() * 0)
+
+    solo.methods.deepclusterv2.deepclusterv2_loss_func = loss_func
 
 
 def swav_multicrop_loss(preds: list[torch.Tensor], assignments: list[torch.Tensor], temperature: float) -> torch.Tensor:

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Linear evaluation on CIFAR: bash scripts/linear/cifar/linear.sh cifar10|cifar100 CHECKPOINT [flags]
+# CHECKPOINT is a file, or a run's folder. solo-learn's own settings use --lr 0.1 to 30, depending on the method.
+python -m solo_hcsc.linear \
+    --dataset "$1" \
+    --data_dir ./datasets \
+    --pretrained_feature_extractor "$2" \
+    --max_epochs 100 \
+    --gpus 0 \
+    --precision 16 \
+    --optimizer sgd \
+    --scheduler step \
+    --lr_decay_steps 60 80 \
+    --lr 0.3 \
+    --weight_decay 0 \
+    --batch_size 256 \
+    --num_workers 4 \
+    --crop_size 32 \
+    "${@:3}"

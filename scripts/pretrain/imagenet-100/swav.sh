@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SwAV on ImageNet-100 with two large and six small crops, two GPUs: bash scripts/pretrain/imagenet-100/swav.sh [flags]
+python -m solo_hcsc.pretrain \
+    --dataset imagenet100 \
+    --encoder resnet18 \
+    --data_dir ./datasets \
+    --train_dir imagenet-100/train \
+    --val_dir imagenet-100/val \
+    --max_epochs 400 \
+    --gpus 0,1 \
+    --accelerator ddp \
+    --sync_batchnorm \
+    --precision 16 \
+    --optimizer sgd \
+    --lars \
+    --grad_clip_lars \
+    --eta_lars 0.02 \
+    --exclude_bias_n_norm \
+    --scheduler warmup_cosine \
+    --lr 0.6 \
+    --min_lr 0.0006 \
+    --classifier_lr 0.1 \
+    --weight_decay 1e-6 \
+    --batch_size 128 \
+    --num_workers 4 \
+    --dali \
+    --crop_size 224 96 \
+    --num_crops_per_aug 2 6 \
+    --min_scale 0.14 0.05 \
+    --max_scale 1.0 0.14 \
+    --brightness 0.8 \
+    --contrast 0.8 \
+    --saturation 0.8 \
+    --hue 0.2 \
+    --name swav-400ep-imagenet100 \
+    --method swav \
+    --proj_hidden_dim 2048 \
+    --proj_output_dim 128 \
+    --num_prototypes 3000 \
+    --queue_size 3840 \
+    --freeze_prototypes_epochs 2 \
+    --epoch_queue_starts 50 \
+    "$@"

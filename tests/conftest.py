@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+from tiny import make_images
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`train` with 36 and `val` with 9 images of three classes, and `flat` with 20 images without classes."""
+    root = tmp_path_factory.mktemp("images")
+    make_images(root / "train", classes=3, per_class=12)
+    make_images(root / "val", classes=3, per_class=3, seed=1)
+    make_images(root / "flat", classes=1, per_class=20)
+    return root
+
+
+@pytest.fixture
+def custom(images: Path) -> list[str]:
+    """The flags that name the tiny data set."""
+    return ["--dataset", "custom", "--data_dir", str(images), "--train_dir", "train", "--val_dir", "val"]

@@ -1,0 +1,193 @@
+"""What cannot be done is said in one line, with exit code 2, and leaves nothing behind."""
+
+import sys
+
+import pytest
+import torch
+from tiny import SMALL, make_images, run
+
+from solo_hcsc import knn, linear, pretrain, summary
+
+MODULES = {"pretrain": pretrain, "linear": linear, "knn": knn, "summary": summary}
+MOCO = ["--method", "mocov2plus", "--queue_size", "16", "--max_epochs", "1"]
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capfd):
+    """Calls an entry point that must refuse; returns the line it printed."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "no-netrc-here"))
+    before = sorted(tmp_path.rglob("*"))
+
+    def call(module: str, *flags: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["solo_hcsc", *map(str, flags)])
+        files = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as stopped:
+            MODULES[module].main()
+        assert stopped.value.code == 2
+        lines = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("note:")]
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("error: ")
+        assert sorted(tmp_path.rglob("*")) == files
+        return lines[0]
+
+    assert sorted(tmp_path.rglob("*")) == before
+    return call
+
+
+PRETRAIN = {
+    "unknown method": (["--method", "nope"], "choose from barlow_twins, byol"),
+    "unknown flag": (["--qeue_size", "4"], "did you mean --queue_size?"),
+    "flag of the past": (["--amp_level", "O2"], "no longer exists in Lightning 2"),
+    "missing folder": (["--train_dir", "nowhere"], "does not exist"),
+    "file for a folder": (["--train_dir", "train/class 0/0.png"], "is a file"),
+    "too few images": (["--batch_size", "64", "--queue_size", "64"], "36 images do not fill one batch"),
+    "too few for two": (["--devices", "2", "--batch_size", "32", "--queue_size", "64"], "18 for each of 2 processes"),
+    "crop of 0": (["--crop_size", "0"], "--crop_size 0: must be at least 1"),
+    "temperature of 0": (["--temperature", "0"], "--temperature 0.0: must be greater than 0"),
+    "no wandb login": (["--wandb"], "wandb login"),
+    "missing resume file": (["--resume_from_checkpoint", "nowhere.ckpt"], "no such checkpoint"),
+    "queue and batch": (["--queue_size", "12"], "multiple of the batch"),
+    "small crops": (["--crop_size", "32", "16", "--num_crops_per_aug", "2", "2"], "takes no small crops"),
+    "crops per pipeline": (["--gaussian_prob", "1.0", "0.1"], "--num_crops_per_aug has 1 values for 2"),
+    "uneven augmentations": (["--hue", "0.1", "0.1", "--min_scale", "0.1", "0.1", "0.1"], "--hue: give one value"),
+    "knn without labels": (["--no_labels", "--knn_eval"], "--knn_eval needs labels"),
+    "lars with adam": (["--lars", "--optimizer", "adam"], "--lars works with --optimizer sgd"),
+    "step without steps": (["--scheduler", "step"], "--lr_decay_steps"),
+    "plateau": (["--scheduler", "reduce"], "pretraining has warmup_cosine"),
+    "not a number": (["--lr", "fast"], "argument --lr: invalid float value"),
+    "unknown data set": (["--dataset", "mnist"], "invalid choice: 'mnist'"),
+    "data fraction": (["--data_fraction", "1.5"], "--data_fraction 1.5"),
+    "removed strategy": (["--accelerator", "dp"], "use --strategy ddp"),
+    "devices": (["--devices", "none"], "--devices none"),
+    "precision": (["--precision", "8"], "--precision 8: choose from"),
+    "momenta": (["--base_tau_momentum", "1.0", "--final_tau_momentum", "0.9"], "larger than --final_tau_momentum"),
+    "dino warm-up": (["--method", "dino"], "--warmup_teacher_temperature_epochs 50 is longer than the run"),
+    "uneven prototypes": (["--method", "deepclusterv2", "--num_prototypes", "4", "6"], "wants equal numbers"),
+    "dali with cifar": (["--dali", "--dataset", "cifar10"], "--dali reads folders"),
+}
+
+
+@pytest.mark.parametrize("case", PRETRAIN)
+def test_pretrain_refuses(case, custom, refused):
+    flags, reason = PRETRAIN[case]
+    method = [] if "--method" in flags and flags[1] != "nope" else MOCO
+    assert reason in refused("pretrain", *custom, *SMALL, "--max_epochs", "1", *method, *flags)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "flags", [["--gpus", "0"], ["--gpus", "0,1", "--accelerator", "ddp"], ["--accelerator", "gpu"]]
+)
+def test_gpu_that_is_not_there(flags, custom, refused):
+    cpu = SMALL.index("--accelerator")
+    small = SMALL[:cpu] + SMALL[cpu + 2 :]
+    assert "there is no GPU here" in refused("pretrain", *custom, *small, *MOCO, *flags)
+
+
+def test_dali_that_is_not_there(custom, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    assert "solo_hcsc[dali]" in refused("pretrain", *custom, *SMALL, *MOCO, "--dali")
+
+
+def test_empty_folder(tmp_path, refused):
+    (tmp_path / "empty").mkdir()
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "empty"]
+    assert "is empty" in refused("pretrain", *where, *SMALL, *MOCO)
+
+
+def test_folder_without_classes(images, refused):
+    where = ["--dataset", "custom", "--data_dir", images, "--train_dir", "flat/class 0"]
+    assert "add --no_labels" in refused("pretrain", *where, *SMALL, *MOCO)
+
+
+def test_folder_without_images(tmp_path, refused):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "readme.txt").touch()
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "text"]
+    assert "no images there" in refused("pretrain", *where, *SMALL, *MOCO, "--no_labels")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip file"])
+def test_corrupt_resume_file(content, custom, tmp_path, refused):
+    (tmp_path / "corrupt.ckpt").write_bytes(content)
+    assert "not a readable checkpoint" in refused(
+        "pretrain", *custom, *SMALL, *MOCO, "--resume_from_checkpoint", "corrupt.ckpt"
+    )
+
+
+class Executable:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def test_checkpoint_with_code_is_refused_unexecuted(custom, tmp_path, refused, capfd):
+    torch.save({"state_dict": {}, "trap": Executable()}, tmp_path / "trap.ckpt")
+    line = refused("pretrain", *custom, *SMALL, *MOCO, "--resume_from_checkpoint", "trap.ckpt")
+    assert "not a readable checkpoint" in line
+    assert "executed" not in capfd.readouterr().out
+
+
+def test_checkpoint_of_another_method_is_refused(custom, tmp_path, refused):
+    torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(1)}}, tmp_path / "other.ckpt")
+    line = refused("pretrain", *custom, *SMALL, *MOCO, "--resume_from_checkpoint", "other.ckpt")
+    assert "not a checkpoint of this run's method and encoder" in line
+
+
+@pytest.mark.parametrize("place", ["a-file/runs", "/proc/runs"])
+def test_unwritable_output(place, custom, tmp_path, refused):
+    (tmp_path / "a-file").touch()
+    line = refused("pretrain", *custom, *SMALL, *MOCO, "--checkpoint_dir", place)
+    assert f"--checkpoint_dir {place}: cannot write there" in line
+
+
+def test_download_that_fails(refused, monkeypatch):
+    import torchvision.datasets.cifar as cifar
+
+    def unreachable(*args, **kwargs):
+        raise OSError("<urlopen error the network is down>")
+
+    monkeypatch.setattr(cifar, "download_and_extract_archive", unreachable)
+    line = refused("pretrain", "--dataset", "cifar10", *SMALL, *MOCO)
+    assert "could not be downloaded" in line
+    assert "the network is down" in line
+
+
+@pytest.mark.parametrize("module", ["linear", "knn"])
+def test_evaluation_refuses(module, custom, tmp_path, refused):
+    assert "--pretrained_feature_extractor is missing" in refused(module, *custom)
+    assert "no such checkpoint" in refused(module, *custom, "--pretrained_feature_extractor", "nowhere.ckpt")
+    (tmp_path / "empty").mkdir()
+    assert "no checkpoint" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
+    torch.save({"state_dict": {"fc.weight": torch.zeros(1)}}, tmp_path / "empty" / "x.ckpt")
+    assert "no weight named encoder.*" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
+    torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(64, 3, 7, 7)}}, tmp_path / "empty" / "x.ckpt")
+    where = ["--pretrained_feature_extractor", "empty"]
+    assert "say the architecture with --encoder" in refused(module, *custom, *where)
+    assert "does not fit resnet18: 119 missing" in refused(module, *custom, *where, "--encoder", "resnet18")
+
+
+def test_summary_of_nothing(tmp_path, refused):
+    assert "no evaluation results" in refused("summary", tmp_path)
+
+
+def test_refusal_is_one_line_in_a_process_of_its_own_too(custom, tmp_path):
+    out = run("pretrain", *custom, *SMALL, *MOCO, "--crop_size", "0", cwd=tmp_path, expect=2)
+    assert out.stderr == "error: --crop_size 0: must be at least 1\n"
+    assert out.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_with_a_nan_stops_and_names_the_last_checkpoint(tmp_path):
+    make_images(tmp_path / "train", classes=2, per_class=8)
+    out = run("pretrain", "--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train", *SMALL[:-2],
+              *MOCO[:-2], "--max_epochs", "30", "--lr", "1e30", "--warmup_start_lr", "0", "--warmup_epochs", "2",
+              "--checkpoint_dir", "runs", cwd=tmp_path, expect=2)  # fmt: skip
+    error = out.stderr.splitlines()[-1]
+    assert error.startswith("error: the loss became nan at step")
+    assert "Traceback" not in out.stderr
+    checkpoint = next((tmp_path / "runs").rglob("*.ckpt"))
+    assert str(checkpoint.relative_to(tmp_path)) in error
+    torch.load(checkpoint, weights_only=True)

@@ -1,0 +1,51 @@
+"""Tiny data, and runs of the entry points on it."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+SMALL = ["--crop_size", "32", "--batch_size", "8", "--num_workers", "0", "--accelerator", "cpu", "--lr", "0.03"]
+
+
+def make_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> Path:
+    """A folder of random pictures, one colour per class."""
+    random = np.random.default_rng(seed)
+    for label in range(classes):
+        target = folder / f"class {label}"
+        target.mkdir(parents=True)
+        for index in range(per_class):
+            pixels = random.integers(0, 100, (40, 36, 3)) + 150 * (np.arange(3) == label % 3)
+            Image.fromarray(pixels.astype("uint8")).save(target / f"{index}.png")
+    return folder
+
+
+def run(module: str, *flags: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs an entry point as a user does, in a process of its own."""
+    result = subprocess.run(
+        [sys.executable, "-m", f"solo_hcsc.{module}", *map(str, flags)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == expect, result.stdout + result.stderr
+    return result
+
+
+def run_here(module: str, *flags: object) -> None:
+    """Runs an entry point in this process, which spares the twelve seconds of imports."""
+    with mock.patch.object(sys, "argv", ["solo_hcsc", *map(str, flags)]):
+        importlib.import_module(f"solo_hcsc.{module}").main()
+
+
+def only(folder: Path, pattern: str) -> Path:
+    """The one file below `folder` that matches."""
+    found = list(folder.rglob(pattern))
+    assert len(found) == 1, found
+    return found[0]
