@@ -1,5 +1,6 @@
 """Data sets and loaders: the framework's own, with what its functions leave open."""
 
+import copy
 import os
 from argparse import Namespace
 from collections.abc import Callable
@@ -90,6 +91,26 @@ def pretraining_set(args: Namespace) -> Dataset:
             ),
         )
     return dataset if args.data_fraction == 1 else fraction(dataset, args.data_fraction, args.seed)
+
+
+def clustering_set(dataset: Dataset, args: Namespace) -> Dataset:
+    """The images of a pretraining set as centre crops, in its order and without labels; lists no file again."""
+    _, transform = evaluation_transforms(args)
+    return _CentreCrops(dataset, transform)
+
+
+class _CentreCrops(Dataset):
+    def __init__(self, dataset: Dataset, transform: Callable) -> None:
+        self.indices = dataset.indices if isinstance(dataset, _Reindexed) else None
+        whole = dataset.dataset if isinstance(dataset, _Reindexed) else dataset
+        self.images = copy.copy(whole)
+        self.images.transform = transform  # type: ignore[attr-defined]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.images[index if self.indices is None else self.indices[index]][1]
+
+    def __len__(self) -> int:
+        return len(self.images if self.indices is None else self.indices)  # type: ignore[arg-type]
 
 
 def validation_set(args: Namespace) -> Dataset | None:

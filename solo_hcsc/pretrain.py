@@ -83,11 +83,14 @@ def main(argv: Sequence[str]) -> None:
     method_class = methods[args.method]
     if args.dali:
         method_class = data.dali_pretraining_class(method_class)
-    model = method_class(**data.framework_settings(args))
+    model = method_class(**data.framework_settings(args), num_images=images)
+    if getattr(model, "needs_clustering_set", False):
+        model.clustering_set = data.clustering_set(train_set, args)
     resume = find_resume(args)
     if resume is not None:
         training.check_resume(resume, model)
     args.resume_from_checkpoint = resume
+    vars(args).update(getattr(model, "resolved_options", {}))
 
     # ---- the run ----
     run = training.Run(args, args.method)

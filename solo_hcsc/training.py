@@ -136,8 +136,11 @@ class StopOnNonFiniteLoss(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
         if not torch.isfinite(loss):
             saved = getattr(self.checkpointer, "last_ckpt", None)
+            terms = getattr(pl_module, "loss_terms", {})
+            guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
+            which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
             raise UserError(
-                f"the loss became {float(loss)} at step {trainer.global_step} of epoch "
+                f"{which} became {float(loss)} at step {trainer.global_step} of epoch "
                 f"{trainer.current_epoch}; last good checkpoint: {saved or 'none yet'}; "
                 "try a lower --lr, more --warmup_epochs or --precision 32"
             )
@@ -212,7 +215,7 @@ def check_resume(path: Path, model: LightningModule) -> None:
     from solo_hcsc.checkpoints import load_checkpoint
 
     state = load_checkpoint(path)["state_dict"]
-    own = model.state_dict()
+    own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     missing = [key for key in own if key not in state]
     other = [key for key in own if key in state and own[key].shape != state[key].shape]
     if missing or other:

@@ -3,6 +3,10 @@ from pathlib import Path
 import pytest
 from tiny import make_images
 
+from solo_hcsc import compat
+
+compat.apply()
+
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,11 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from solo_hcsc import compat
 from solo_hcsc.compat.fix import FIXES, bare_method
 from solo_hcsc.compat.stand_ins import LinearWarmupCosineAnnealingLR, strtobool
-
-compat.apply()
 
 PROBE = """
 import json, warnings

@@ -6,12 +6,8 @@ import torch
 from PIL import Image
 from tiny import ROOT, run
 
-from solo_hcsc import compat
-
-compat.apply()
-
-from solo_hcsc import data  # noqa: E402
-from solo_hcsc.digits import lay_out_digits  # noqa: E402
+from solo_hcsc import data
+from solo_hcsc.digits import lay_out_digits
 
 
 def settings(images, **changes):

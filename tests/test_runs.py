@@ -13,6 +13,8 @@ from tiny import SMALL, only, run, run_here
 from solo_hcsc.results import read_results
 
 METHODS = {
+    "hcsc": "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1 --momentum_classifier"
+    " --knn_eval --crop_size 32 16 --num_crops_per_aug 2 1",
     "mocov2plus": "--queue_size 32 --momentum_classifier --knn_eval --proj_hidden_dim 32",
     "swav": "--lars --grad_clip_lars --exclude_bias_n_norm --num_prototypes 10 --queue_size 16 --epoch_queue_starts 1"
     " --crop_size 32 16 --num_crops_per_aug 2 2 --proj_hidden_dim 32",
@@ -41,7 +43,7 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
     assert len({row["epoch"] for row in rows if row["val_acc1"]}) == 2
 
     # One method goes the whole way in processes of its own; the others save their imports.
-    go = partial(run, cwd=tmp_path) if method == "mocov2plus" else run_here
+    go = partial(run, cwd=tmp_path) if method == "hcsc" else run_here
     monkeypatch.chdir(tmp_path)
     resumed = [*flags[:-1], "second", "--max_epochs", "3", "--resume_from_checkpoint", checkpoint]
     go("pretrain", *resumed)
@@ -57,9 +59,9 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
     for result in results.values():
         assert result["method"] == method
         assert 0 <= result["metrics"]["acc1"] <= result["metrics"]["acc5"] <= 100
-    if method == "mocov2plus":
+    if method == "hcsc":
         table = run("summary", ".", cwd=tmp_path).stdout
-        assert re.search(r"knn +mocov2plus +custom +\d+\.\d\d +\d+\.\d\d", table)
+        assert re.search(r"knn +hcsc +custom +\d+\.\d\d +\d+\.\d\d", table)
 
 
 def test_vit_pretrains_and_is_evaluated(custom, tmp_path, capsys):

@@ -1,0 +1,242 @@
+"""Section 4 of the paper as one module: the queue, the tree of prototypes, and the loss of a batch (Eq. 10)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from solo_hcsc.hierarchy import Hierarchy, Level
+from solo_hcsc.losses import info_nce, over_levels, proto_nce
+from solo_hcsc.options import Options
+from solo_hcsc.selection import draw, instance_keep_probability, most_similar, prototype_keep_probability
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A batch's loss and what is logged of it."""
+
+    loss: torch.Tensor
+    parts: dict[str, torch.Tensor]
+    left_out: tuple[torch.Tensor, ...]  # per level (B, Q): True where a queue entry was left out for the query
+
+
+class SelectiveCoding(nn.Module):
+    """Instance-wise and prototypical contrastive selective coding on a queue of keys.
+
+    All state is in buffers of fixed size: a level's arrays are padded to the number of prototypes asked for, and
+    `kept` says how many there are, so that a checkpoint of any epoch loads strictly.
+    """
+
+    queue: torch.Tensor  # (Q, D)
+    queue_ptr: torch.Tensor  # () where the next key goes
+    queue_labels: torch.Tensor  # (Q,) -1 where unknown
+    queue_steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
+    assignments: torch.Tensor  # (L, N) each image's cluster
+
+    def __init__(self, options: Options, dim: int, num_images: int, seed: int) -> None:
+        super().__init__()
+        self.options = options
+        self.kept: tuple[int, ...] = ()  # prototypes per level; empty before the first clustering
+        self.highest: tuple[int, ...] = ()  # the highest cluster number that an image has, per level
+        self.clustered_epoch = -1
+        self.seed = seed
+        self._generator: torch.Generator | None = None
+        self._generator_state: torch.Tensor | None = None
+        size = options.queue_size
+        start = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
+        self.register_buffer("queue", F.normalize(start, dim=1))
+        self.register_buffer("queue_ptr", torch.zeros((), dtype=torch.long))
+        self.register_buffer("queue_labels", torch.full((size,), -1))
+        self.register_buffer("queue_steps", torch.full((size,), -1))
+        # Only k-means assignments need to know each image's cluster.
+        remembered = num_images if options.query_cluster == "assignment" else 0
+        self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), remembered, dtype=torch.long))
+        for level, count in enumerate(options.num_prototypes):
+            self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
+            self.register_buffer(f"temperatures_{level}", torch.ones(count))
+            self.register_buffer(f"parents_{level}", torch.zeros(count, dtype=torch.long))
+
+    # ---- the tree ----
+
+    def install(self, hierarchy: Hierarchy, epoch: int) -> None:
+        """Makes a new tree the one in use."""
+        for number, level in enumerate(hierarchy.levels):
+            count = len(level.prototypes)
+            self._padded("prototypes", number)[:count] = level.prototypes
+            self._padded("temperatures", number)[:count] = level.temperatures
+            if level.parents is not None:
+                self._padded("parents", number)[:count] = level.parents
+        if self.assignments.numel():
+            self.assignments.copy_(hierarchy.assignments)
+        self.kept = tuple(len(level.prototypes) for level in hierarchy.levels)
+        self.highest = tuple(int(row.max()) for row in hierarchy.assignments)
+        self.clustered_epoch = epoch
+
+    def level(self, number: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Prototypes (M, D), temperatures (M,) and parents (M,) of a level."""
+        count = self.kept[number]
+        names = ("prototypes", "temperatures", "parents")
+        prototypes, temperatures, parents = (self._padded(name, number)[:count] for name in names)
+        return prototypes, temperatures, parents
+
+    def _padded(self, name: str, number: int) -> torch.Tensor:
+        return self.get_buffer(f"{name}_{number}")
+
+    # ---- the queue ----
+
+    @torch.no_grad()
+    def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> None:
+        """Replaces the oldest entries; takes any number of keys, and keeps the last ones of too many."""
+        size = len(self.queue)
+        places = (self.queue_ptr + torch.arange(len(keys), device=keys.device)) % size
+        self.queue_ptr.copy_((self.queue_ptr + len(keys)) % size)
+        keys, labels, places = keys[-size:], labels[-size:], places[-size:]
+        self.queue[places] = keys.to(self.queue.dtype)
+        self.queue_labels[places] = labels
+        self.queue_steps[places] = step
+
+    def queue_age(self, step: int) -> torch.Tensor:
+        """Mean number of steps since the entries came in."""
+        real = self.queue_steps >= 0
+        return ((step - self.queue_steps) * real).sum() / real.sum().clamp(min=1)
+
+    # ---- the loss ----
+
+    def forward(
+        self,
+        z: torch.Tensor,
+        key: torch.Tensor,
+        index: torch.Tensor,
+        local: list[torch.Tensor],
+        proto_weight: float,
+    ) -> Coded:
+        """Eq. 10 for queries `z (B, D)`, their keys, their images' indexes (B,), and further queries of small crops."""
+        with torch.autocast(z.device.type, enabled=False):
+            z, key, local = z.float(), key.float(), [view.float() for view in local]
+            return self._code(z, key, index, local, proto_weight)
+
+    def _code(
+        self, z: torch.Tensor, key: torch.Tensor, index: torch.Tensor, local: list[torch.Tensor], proto_weight: float
+    ) -> Coded:
+        options, generator = self.options, self.generator(z.device)
+        queue = self.queue.clone()  # the keys of this batch come in before the backward pass
+        levels = range(len(self.kept))
+        clusters = [self.find_clusters(z, index, level) for level in levels]
+
+        masks: list[torch.Tensor | None] = [None]  # one plain InfoNCE before the first clustering
+        if self.kept and options.instance_selection:
+            masks = [self._instance_mask(clusters[level], level, generator) for level in levels]
+        parts: dict[str, torch.Tensor] = {}
+        loss = z.new_zeros(())
+        if options.instance_loss:
+            instance = [self._info_nce(z, key, queue, mask) for mask in masks]
+            parts |= {f"instance_loss_{level}": value for level, value in enumerate(instance)}
+            loss = loss + over_levels(instance, options.icsc_levels)
+            if local:
+                local_masks = masks if options.local_selection else [None]
+                views = [
+                    over_levels([self._info_nce(view, key, queue, mask) for mask in local_masks], options.icsc_levels)
+                    for view in local
+                ]
+                loss = loss + over_levels(views, options.local_views)
+        if self.kept and options.prototype_loss and proto_weight > 0:
+            proto = [self._proto_nce(z, clusters[level], level, generator) for level in levels]
+            parts |= {f"prototype_loss_{level}": value for level, value in enumerate(proto)}
+            loss = loss + proto_weight * over_levels(proto)
+            if local:
+                views = [
+                    over_levels([self._proto_nce(view, clusters[level], level, generator) for level in levels])
+                    for view in local
+                ]
+                loss = loss + proto_weight * over_levels(views, options.local_views)
+        left_out = tuple(~mask for mask in masks if mask is not None)
+        parts |= {f"left_out_{level}": out.float().mean() for level, out in enumerate(left_out)}
+        return Coded(loss, parts, left_out)
+
+    @torch.no_grad()
+    def find_clusters(self, z: torch.Tensor, index: torch.Tensor, level: int) -> torch.Tensor:
+        """c(z): the queries' clusters (B,) at a level."""
+        if self.options.query_cluster == "assignment":
+            return self.assignments[level, index]
+        prototypes, temperatures, _ = self.level(level)
+        return most_similar(z, prototypes, temperatures if self.options.query_cluster == "similarity" else None)
+
+    @torch.no_grad()
+    def _instance_mask(self, clusters: torch.Tensor, level: int, generator: torch.Generator) -> torch.Tensor:
+        prototypes, temperatures, _ = self.level(level)
+        keep = instance_keep_probability(self.queue, prototypes, temperatures, clusters)
+        return draw(keep.clamp(0.0, 0.999) if self.options.clamp_probabilities else keep, generator)
+
+    @torch.no_grad()
+    def _prototype_mask(self, clusters: torch.Tensor, level: int, generator: torch.Generator) -> torch.Tensor | None:
+        """None at the top level, which leaves nothing out."""
+        if not self.options.prototype_selection or level + 1 == len(self.kept):
+            return None
+        prototypes, _, parents = self.level(level)
+        upper, upper_temperatures, _ = self.level(level + 1)
+        keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
+        return draw(keep.clamp(0.0001, 0.999) if self.options.clamp_probabilities else keep, generator)
+
+    def _info_nce(
+        self, z: torch.Tensor, key: torch.Tensor, queue: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        return info_nce(z, key, queue, self.options.temperature, mask, self.options.left_out)
+
+    def _proto_nce(
+        self, z: torch.Tensor, clusters: torch.Tensor, level: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        prototypes, temperatures, _ = self.level(level)
+        mask = self._prototype_mask(clusters, level, generator)
+        candidates = self._candidates(clusters, level) if self.options.proto_negatives == "outside_batch" else None
+        return proto_nce(z, prototypes, temperatures, clusters, mask, self.options.left_out, candidates)
+
+    @torch.no_grad()
+    def _candidates(self, clusters: torch.Tensor, level: int) -> torch.Tensor:
+        """The released code's negatives (M,): no image's of the batch, nor the highest used number (its off-by-one)."""
+        prototypes, _, _ = self.level(level)
+        number = torch.arange(len(prototypes), device=clusters.device)
+        return ~torch.isin(number, clusters) & (number < self.highest[level])
+
+    # ---- randomness and what a checkpoint has besides buffers ----
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """The selection's own random numbers, seeded by the run."""
+        if self._generator is None or self._generator.device.type != device.type:
+            self._generator = torch.Generator(device).manual_seed(self.seed)
+            if self._generator_state is not None:
+                self._generator.set_state(self._generator_state)
+        return self._generator
+
+    def get_extra_state(self) -> dict[str, Any]:
+        state = self._generator.get_state() if self._generator is not None else self._generator_state
+        counts = {"kept": list(self.kept), "highest": list(self.highest)}
+        return counts | {"clustered_epoch": self.clustered_epoch, "generator": state}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.kept, self.highest = tuple(state["kept"]), tuple(state["highest"])
+        self.clustered_epoch = state["clustered_epoch"]
+        self._generator, self._generator_state = None, state["generator"]
+
+
+def describe(level: Level) -> dict[str, float]:
+    """What is logged of a level of a new tree."""
+    return {
+        "clusters": len(level.prototypes),
+        "dropped": level.dropped,
+        "temperature_min": float(level.temperatures.min()),
+        "temperature_max": float(level.temperatures.max()),
+        "imbalance": level.imbalance,
+        "objective": level.objective,
+    }
+
+
+@torch.no_grad()
+def precision_and_recall(
+    left_out: torch.Tensor, labels: torch.Tensor, queue_labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the left-out entries, the share with the query's label; of those with its label, the share left out."""
+    same = (labels[:, None] == queue_labels) & (queue_labels >= 0)
+    hits = (left_out & same).sum()
+    return hits / left_out.sum().clamp(min=1), hits / same.sum().clamp(min=1)

@@ -1,0 +1,151 @@
+"""Algorithm 1: the tree of prototypes, and the cluster temperatures of Eq. 3.
+
+Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l` (the bottom is level 0).
+"""
+
+import time
+from dataclasses import dataclass
+
+import faiss
+import numpy as np
+import torch
+
+from solo_hcsc.options import Options
+
+# Eq. 3 gives a cluster of identical images the temperature 0; the released code clamps at the same value.
+MIN_TEMPERATURE = 1e-3
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of the tree."""
+
+    prototypes: torch.Tensor  # (M_l, D) unit vectors
+    temperatures: torch.Tensor  # (M_l,)
+    parents: torch.Tensor | None  # (M_l,) index into the level above; None at the top
+    sizes: torch.Tensor  # (M_l,) images in each cluster
+    dropped: int  # clusters that were too small
+    objective: float  # what k-means minimised: the sum of squared distances
+    seconds: float
+
+    @property
+    def imbalance(self) -> float:
+        """1 for equal clusters, M_l if one has everything (as faiss defines it)."""
+        share = self.sizes.double() / self.sizes.sum()
+        return float(len(share) * (share**2).sum())
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    levels: tuple[Level, ...]
+    assignments: torch.Tensor  # (L, N) each image's cluster at every level
+
+    @property
+    def seconds(self) -> float:
+        return sum(level.seconds for level in self.levels)
+
+
+def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -> Hierarchy:
+    """Bottom-up k-means (Alg. 1) on unit vectors `embeddings` (N, D)."""
+    images = np.ascontiguousarray(embeddings.float().cpu().numpy())
+    points, members = images, np.arange(len(images))  # what this level clusters; each image's point in it
+    levels: list[Level] = []
+    assignments: list[np.ndarray] = []
+    for number, wanted in enumerate(options.num_prototypes):
+        started = time.monotonic()
+        k_seed = number if options.kmeans_seed == "level" else seed * len(options.num_prototypes) + number
+        centroids, objective = kmeans(points, min(wanted, len(points)), options, k_seed)
+        parents = nearest(points, centroids)
+        sizes = np.bincount(parents[members], minlength=len(centroids))
+        kept = sizes >= options.min_cluster_size
+        dropped = int((~kept).sum())
+        if dropped:
+            centroids = centroids[kept]
+            # A point keeps its cluster; one whose cluster is gone goes to the nearest that is left.
+            renumbered = np.cumsum(kept) - 1
+            orphans = ~kept[parents]
+            parents = renumbered[parents]
+            if orphans.any():
+                parents[orphans] = nearest(points[orphans], centroids)
+        members = parents[members]
+        prototypes = normalise(centroids)
+        if levels:
+            below = levels[-1]
+            levels[-1] = Level(**(vars(below) | {"parents": torch.from_numpy(parents)}))
+        centres = prototypes if options.temperature_centre == "prototype" else centroids
+        per_image = number == 0 or options.temperature_members == "images"
+        temperatures = cluster_temperatures(
+            images if per_image else points,
+            centres,
+            members if per_image else parents,
+            options.epsilon,
+            lonely="formula" if options.temperature_members == "images" else "maximum",
+        )
+        if options.temperature_scaling == "clipped":
+            temperatures = clip_and_rescale(temperatures, options.temperature)
+        levels.append(
+            Level(
+                prototypes=torch.from_numpy(prototypes),
+                temperatures=torch.from_numpy(np.maximum(temperatures, MIN_TEMPERATURE)).float(),
+                parents=None,
+                sizes=torch.from_numpy(np.bincount(members, minlength=len(centroids))),
+                dropped=dropped,
+                objective=objective,
+                seconds=time.monotonic() - started,
+            )
+        )
+        assignments.append(members)
+        points = prototypes
+    return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments)))
+
+
+def kmeans(points: np.ndarray, k: int, options: Options, seed: int) -> tuple[np.ndarray, float]:
+    """Centroids (k, D) of `points` (n, D) by faiss, on the GPU if there is one, and their objective."""
+    clustering = faiss.Kmeans(
+        points.shape[1],
+        k,
+        niter=options.kmeans_iterations,
+        nredo=options.kmeans_restarts,
+        seed=seed,
+        max_points_per_centroid=options.kmeans_points,
+        min_points_per_centroid=1,  # faiss only warns below its default of 39
+        gpu=faiss.get_num_gpus() > 0,
+    )
+    objective = clustering.train(points)
+    assert clustering.centroids is not None
+    return clustering.centroids, float(objective)
+
+
+def nearest(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """Index (n,) of the centroid nearest to each of `points` (n, D)."""
+    index = faiss.IndexFlatL2(centroids.shape[1])
+    index.add(np.ascontiguousarray(centroids))
+    return index.search(np.ascontiguousarray(points), 1)[1][:, 0]
+
+
+def normalise(vectors: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(norms, 1e-12)).astype("float32")
+
+
+def cluster_temperatures(
+    points: np.ndarray, centres: np.ndarray, clusters: np.ndarray, epsilon: float, lonely: str = "formula"
+) -> np.ndarray:
+    """Eq. 3: tau_c (M,), the mean distance of a cluster's points (n, D) to its centre, over log(size + epsilon).
+
+    A cluster of one or none has the largest temperature of all with lonely="maximum", as in the released code.
+    """
+    distances = np.linalg.norm(points - centres[clusters], axis=1)
+    sizes = np.bincount(clusters, minlength=len(centres))
+    sums = np.bincount(clusters, weights=distances, minlength=len(centres))
+    temperatures = sums / np.maximum(sizes, 1) / np.log(sizes + epsilon)
+    empty = sizes == 0 if lonely == "formula" else sizes <= 1
+    temperatures[empty] = temperatures[~empty].max(initial=0.0)
+    return temperatures
+
+
+def clip_and_rescale(temperatures: np.ndarray, mean: float) -> np.ndarray:
+    """Clips to the 10th and 90th percentile, then rescales to the given mean."""
+    clipped = temperatures.clip(np.percentile(temperatures, 10), np.percentile(temperatures, 90))
+    average = clipped.mean()
+    return clipped * (mean / average) if average > 0 else np.full_like(clipped, mean)

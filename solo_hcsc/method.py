@@ -1,0 +1,206 @@
+"""HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) as a solo-learn method."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from solo.methods.base import BaseMomentumMethod
+from solo.utils.misc import gather
+from solo.utils.momentum import initialize_momentum_params
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset
+from tqdm import tqdm
+
+from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
+from solo_hcsc.errors import UserError
+from solo_hcsc.hierarchy import build_hierarchy
+from solo_hcsc.options import add_option_flags, as_dict, check_images, check_schedule, resolve_options
+
+# Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
+STEPS_BETWEEN_PRECISION = 20
+
+
+class HCSC(BaseMomentumMethod):
+    """A MoCo v2 whose negatives are selected by a tree of prototypes, and a contrast with those prototypes.
+
+    View 1 is the query, view 2 the key: one pass through the encoder and one through the momentum encoder.
+    """
+
+    # Read by solo_hcsc.pretrain: sets `clustering_set`, the training images as centre crops.
+    needs_clustering_set = True
+
+    def __init__(self, proj_output_dim: int, proj_hidden_dim: int, num_images: int, seed: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.options = resolve_options(kwargs)
+        check_schedule(self.options, self.max_epochs)
+        check_images(self.options, num_images)
+        if self.options.queue_size < self.batch_size:
+            raise UserError(f"--queue_size {self.options.queue_size}: smaller than --batch_size {self.batch_size}")
+        self.seed = seed
+        self.clustering_set: Dataset | None = None
+
+        hidden = proj_hidden_dim or self.features_dim
+        self.projector = _projector(self.features_dim, hidden, proj_output_dim)
+        self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
+        initialize_momentum_params(self.projector, self.momentum_projector)
+        self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
+        if self.options.query_cluster == "assignment":
+            self.extra_args["encode_indexes_into_labels"] = True  # DALI hands out true indexes only then
+
+    @staticmethod
+    def add_model_specific_args(parent_parser: ArgumentParser) -> ArgumentParser:
+        parent_parser = BaseMomentumMethod.add_model_specific_args(parent_parser)
+        parser = parent_parser.add_argument_group("hcsc")
+        parser.add_argument("--proj_output_dim", type=int, default=128)
+        parser.add_argument(
+            "--proj_hidden_dim", type=int, help="the projector's hidden size; the encoder's if not given"
+        )
+        add_option_flags(parent_parser)
+        parent_parser.set_defaults(base_tau_momentum=0.999, final_tau_momentum=0.999, lr=0.03)
+        return parent_parser
+
+    @property
+    def resolved_options(self) -> dict[str, Any]:
+        """What solo_hcsc.pretrain records of the method in args.json."""
+        return {"hcsc_options": as_dict(self.options)}
+
+    @property
+    def learnable_params(self) -> list[dict[str, Any]]:
+        return [*super().learnable_params, {"params": self.projector.parameters()}]
+
+    @property
+    def momentum_pairs(self) -> list[tuple[Any, Any]]:
+        return [*super().momentum_pairs, (self.projector, self.momentum_projector)]
+
+    def forward(self, X: torch.Tensor) -> dict[str, torch.Tensor]:
+        out = super().forward(X)
+        return {**out, "z": F.normalize(self.projector(out["feats"]), dim=1)}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint.update(self.resolved_options)
+
+    # ---- before an epoch: the tree of prototypes ----
+
+    def on_train_epoch_start(self) -> None:
+        epoch, start = self.current_epoch, self.options.clustering_start
+        due = epoch >= start and (epoch - start) % self.options.recluster_every == 0
+        if due and self.coding.clustered_epoch != epoch:
+            self.cluster()
+
+    def cluster(self) -> None:
+        """Extracts every image's embedding, clusters them (Alg. 1) in one process, and installs the tree in all."""
+        embeddings = self.extract()
+        if self.global_rank == 0:
+            seed = self.seed * 1000 + self.current_epoch
+            hierarchy = build_hierarchy(embeddings, self.options, seed)
+            self.coding.install(hierarchy, self.current_epoch)
+            for number, level in enumerate(hierarchy.levels):
+                self.log_dict(
+                    {f"{name}_{number}": float(value) for name, value in describe(level).items()}, rank_zero_only=True
+                )
+            self.log("clustering_seconds", hierarchy.seconds, rank_zero_only=True)
+        if dist.is_available() and dist.is_initialized():
+            for buffer in self.coding.buffers():
+                dist.broadcast(buffer, src=0)
+            counts = [(self.coding.kept, self.coding.highest)]
+            dist.broadcast_object_list(counts, src=0)
+            self.coding.kept, self.coding.highest = counts[0]
+            self.coding.clustered_epoch = self.current_epoch
+
+    @torch.no_grad()
+    def extract(self) -> torch.Tensor:
+        """Unit embeddings (N, D) of the training images' centre crops, in the data set's order; labels are not read."""
+        if self.clustering_set is None:
+            raise UserError("hcsc clusters the training images before an epoch: set `clustering_set` on the method")
+        momentum = self.options.clustered_encoder == "momentum"
+        encoder = self.momentum_encoder if momentum else self.encoder
+        projector = self.momentum_projector if momentum else self.projector
+        rank, processes = self.global_rank, self.trainer.world_size
+        count = len(self.clustering_set)  # type: ignore[arg-type]
+        share = Subset(self.clustering_set, range(rank, count, processes))
+        loader = DataLoader(share, self.batch_size, num_workers=self.extra_args["num_workers"], pin_memory=True)
+        was_training = encoder.training
+        encoder.eval()
+        bar = tqdm(loader, desc="embeddings", unit="batch", leave=False, disable=True if rank else None)
+        batches = (images.to(self.device, non_blocking=True) for images in bar)
+        parts = [F.normalize(projector(encoder(images)), dim=1).float() for images in batches]
+        encoder.train(was_training)
+        own = torch.cat(parts) if parts else torch.zeros(0, self.coding.queue.size(1), device=self.device)
+        if processes == 1:
+            return own
+        # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
+        padded = F.pad(own, (0, 0, 0, -(-count // processes) - len(own)))
+        gathered = [torch.empty_like(padded) for _ in range(processes)]
+        dist.all_gather(gathered, padded)
+        return torch.stack(gathered, dim=1).flatten(0, 1)[:count]
+
+    # ---- a step ----
+
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> torch.Tensor:
+        index, views, targets = batch
+        large = views[: self.num_large_crops]
+        queries = large if self.options.symmetric else large[:1]
+        keys = large[::-1] if self.options.symmetric else large[1:]
+
+        online = [self._base_shared_step(view, targets) for view in queries]
+        target = [self._shared_step_momentum(view, targets) for view in keys]
+        with torch.no_grad():
+            key = [F.normalize(self.momentum_projector(out["feats"]), dim=1) for out in target]
+        z = [F.normalize(self.projector(out["feats"]), dim=1) for out in online]
+        local = [F.normalize(self.projector(self.encoder(v)), dim=1) for v in views[self.num_large_crops :]]
+
+        weight = self.proto_weight()
+        coded = [self.coding(q, k, index, local, weight) for q, k in zip(z, key, strict=True)]
+        self.loss_terms = coded[0].parts  # named if the loss is not finite
+        self._log_coding(coded[0], targets, batch_idx)
+        for k in key:
+            self.coding.enqueue(gather(k), gather(targets), self.global_step)
+
+        class_loss = self._log_classifiers(online, target, targets)
+        loss = torch.stack([one.loss for one in coded]).mean()
+        self.log("train_hcsc_loss", loss, on_epoch=True, sync_dist=True)
+        return loss + class_loss
+
+    def proto_weight(self) -> float:
+        """The prototype loss's weight in this epoch: 0 in the warm-up, then growing to its full size."""
+        since = self.current_epoch - self.options.proto_warmup_epochs
+        if since < 0:
+            return 0.0
+        return self.options.proto_weight * min(1.0, (since + 1) / (self.options.proto_ramp_epochs + 1))
+
+    def _log_classifiers(
+        self, online: list[dict[str, Any]], target: list[dict[str, Any]], targets: torch.Tensor
+    ) -> torch.Tensor:
+        """The framework's online evaluation, on the views that were used; returns the classifiers' loss."""
+        total = torch.stack([out["loss"] for out in online]).mean()
+        names = {"train_class_loss": "loss", "train_acc1": "acc1", "train_acc5": "acc5"}
+        self._log_means(names, online)
+        if self.momentum_classifier is not None:
+            total = total + torch.stack([out["loss"] for out in target]).mean()
+            self._log_means({name.replace("train_", "train_momentum_"): key for name, key in names.items()}, target)
+        if self.knn_eval:
+            features = torch.cat([out["feats"] for out in online]).detach()
+            self.knn(train_features=features, train_targets=targets.repeat(len(online)))
+        return total
+
+    def _log_means(self, names: dict[str, str], outs: list[dict[str, Any]]) -> None:
+        means = {name: sum(out[key] for out in outs) / len(outs) for name, key in names.items()}
+        self.log_dict(means, on_epoch=True, sync_dist=True)
+
+    def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
+        log = {name: part.detach() for name, part in coded.parts.items()}
+        if batch_idx % STEPS_BETWEEN_PRECISION == 0:
+            log["queue_age"] = self.coding.queue_age(self.global_step)
+            if self.num_classes > 1:
+                for level, out in enumerate(coded.left_out):
+                    found = precision_and_recall(out, targets, self.coding.queue_labels)
+                    log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
+        self.log_dict(log, on_step=False, on_epoch=True, sync_dist=True)
+
+
+def _projector(features: int, hidden: int, output: int) -> nn.Sequential:
+    """MoCo v2's: two layers."""
+    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, output))

@@ -1,0 +1,101 @@
+"""Plain-loop versions of the paper's equations, written from the paper alone, in float64."""
+
+import numpy as np
+
+
+def eq1(z, key, negatives, tau):
+    """InfoNCE of one query."""
+    terms = [np.exp(z @ key / tau)] + [np.exp(z @ n / tau) for n in negatives]
+    return -np.log(terms[0] / sum(terms))
+
+
+def eq2(z, own, negatives, tau_own, tau_negatives):
+    """ProtoNCE of one query."""
+    terms = [np.exp(z @ own / tau_own)] + [np.exp(z @ c / t) for c, t in zip(negatives, tau_negatives, strict=True)]
+    return -np.log(terms[0] / sum(terms))
+
+
+def eq3_temperature(members, prototype, epsilon):
+    return sum(np.linalg.norm(m - prototype) for m in members) / (len(members) * np.log(len(members) + epsilon))
+
+
+def eq3_similarity(z, prototype, tau):
+    return z @ prototype / tau
+
+
+def eq4(z_j, prototypes, taus, cluster):
+    """Probability that a queue entry is kept for a query of this cluster."""
+    scores = [eq3_similarity(z_j, c, t) for c, t in zip(prototypes, taus, strict=True)]
+    top = max(scores)
+    weights = [np.exp(s - top) for s in scores]
+    return 1 - weights[cluster] / sum(weights)
+
+
+def eq7(j, prototypes, upper, upper_taus, parents, cluster):
+    """Probability that prototype j is kept for a query of this cluster."""
+    return eq4(prototypes[j], upper, upper_taus, parents[cluster])
+
+
+def eq6(z, keys, queue, keep, tau):
+    """`keep[l][b][j]`."""
+    total = 0.0
+    for b in range(len(z)):
+        for mask in keep:
+            negatives = [queue[j] for j in range(len(queue)) if mask[b][j]]
+            total += eq1(z[b], keys[b], negatives, tau) / len(keep)
+    return total / len(z)
+
+
+def eq9(z, prototypes, taus, clusters, keep):
+    """`prototypes[l]`, `clusters[l][b]`, `keep[l][b][i]` or None."""
+    total = 0.0
+    for b in range(len(z)):
+        for level in range(len(prototypes)):
+            own = clusters[level][b]
+            others = [i for i in range(len(prototypes[level])) if i != own]
+            if keep[level] is not None:
+                others = [i for i in others if keep[level][b][i]]
+            total += eq2(
+                z[b],
+                prototypes[level][own],
+                [prototypes[level][i] for i in others],
+                taus[level][own],
+                [taus[level][i] for i in others],
+            ) / len(prototypes)
+    return total / len(z)
+
+
+def lloyd_objective(points, centroids):
+    return sum(min(((p - c) ** 2).sum() for c in centroids) for p in points)
+
+
+# ---- the released code's variants, in words: a left-out negative keeps exp(0), the prototypes of the batch's images
+# and the one of the highest number are nobody's negatives, the instance term is summed over levels ----
+
+
+def released_instance(z, keys, queue, keep, tau):
+    total = 0.0
+    for mask in keep:
+        for b in range(len(z)):
+            denominator = np.exp(z[b] @ keys[b] / tau)
+            for j in range(len(queue)):
+                denominator += np.exp(z[b] @ queue[j] / tau) if mask[b][j] else 1.0
+            total -= np.log(np.exp(z[b] @ keys[b] / tau) / denominator) / len(z)
+    return total
+
+
+def released_prototype(z, prototypes, taus, clusters, keep, highest):
+    total = 0.0
+    for level in range(len(prototypes)):
+        used = set(clusters[level])
+        for b in range(len(z)):
+            own = clusters[level][b]
+            positive = np.exp(z[b] @ prototypes[level][own] / taus[level][own])
+            denominator = positive
+            for i in range(highest[level]):
+                if i in used:
+                    continue
+                kept = keep[level] is None or keep[level][b][i]
+                denominator += np.exp(z[b] @ prototypes[level][i] / taus[level][i]) if kept else 1.0
+            total -= np.log(positive / denominator) / len(z) / len(prototypes)
+    return total

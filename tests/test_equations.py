@@ -1,0 +1,161 @@
+"""The equations against plain loops, on random and on adversarial inputs; gradients against finite differences."""
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from solo_hcsc import losses, selection
+
+B, Q, D, M, UPPER = 5, 17, 6, 8, 3
+KINDS = ["random", "identical", "one prototype", "tiny temperatures", "huge temperatures", "opposite"]
+
+
+def unit(*shape, seed):
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def case(kind):
+    z, key, queue, prototypes, upper = (unit(n, D, seed=i) for i, n in enumerate((B, B, Q, M, UPPER)))
+    temperatures = torch.rand(M, generator=torch.Generator().manual_seed(9), dtype=torch.float64) * 0.3 + 0.1
+    upper_temperatures = temperatures[:UPPER] * 2
+    clusters = torch.tensor([0, 3, 3, 7, 1])
+    parents = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    if kind == "identical":
+        z = key = unit(1, D, seed=5).expand(B, D).contiguous()
+        queue = z[:1].expand(Q, D).contiguous()
+        prototypes = z[:1].expand(M, D).contiguous()
+    if kind == "opposite":
+        queue, prototypes = -z[:1].expand(Q, D).contiguous(), -z[:1].expand(M, D).contiguous()
+    if kind == "one prototype":
+        prototypes, temperatures, parents = prototypes[:1], temperatures[:1], parents[:1]
+        clusters = torch.zeros(B, dtype=torch.long)
+    if kind == "tiny temperatures":
+        temperatures, upper_temperatures = temperatures * 0 + 0.004, upper_temperatures * 0 + 0.004
+    if kind == "huge temperatures":
+        temperatures, upper_temperatures = temperatures * 1e4, upper_temperatures * 1e4
+    return z, key, queue, prototypes, temperatures, upper, upper_temperatures, clusters, parents
+
+
+def masks(rows, columns, seed=3):
+    keep = torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < 0.6
+    keep[0] = False  # a query all of whose negatives are left out
+    return keep
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_eq_1_and_6(kind):
+    z, key, queue, *_ = case(kind)
+    keep = [masks(B, Q, seed) for seed in (1, 2)]
+    levels = [losses.info_nce(z, key, queue, 0.2, mask) for mask in keep]
+    expected = oracles.eq6(z.numpy(), key.numpy(), queue.numpy(), [m.numpy() for m in keep], 0.2)
+    assert losses.over_levels(levels).item() == pytest.approx(expected, abs=1e-9)
+    everything = losses.info_nce(z, key, queue, 0.2)
+    plain = np.mean([oracles.eq1(z[b].numpy(), key[b].numpy(), queue.numpy(), 0.2) for b in range(B)])
+    assert everything.item() == pytest.approx(plain, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_eq_2_and_9(kind):
+    z, _, _, prototypes, temperatures, upper, upper_temperatures, clusters, parents = case(kind)
+    keep = masks(B, len(prototypes))
+    upper_clusters = parents[clusters]
+    ours = losses.over_levels(
+        [
+            losses.proto_nce(z, prototypes, temperatures, clusters, keep),
+            losses.proto_nce(z, upper, upper_temperatures, upper_clusters),
+        ]
+    )
+    expected = oracles.eq9(
+        z.numpy(),
+        [prototypes.numpy(), upper.numpy()],
+        [temperatures.numpy(), upper_temperatures.numpy()],
+        [clusters.tolist(), upper_clusters.tolist()],
+        [keep.numpy(), None],
+    )
+    assert ours.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_eq_3_4_and_7(kind):
+    z, _, queue, prototypes, temperatures, upper, upper_temperatures, clusters, parents = case(kind)
+    for b in range(B):
+        scores = [oracles.eq3_similarity(z[b], c, t) for c, t in zip(prototypes, temperatures, strict=True)]
+        best = selection.most_similar(z, prototypes, temperatures)[b]
+        assert scores[best] == pytest.approx(max(scores))
+    keep = selection.instance_keep_probability(queue, prototypes, temperatures, clusters)
+    upper_keep = selection.prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
+    for b in range(B):
+        for j in range(Q):
+            expected = oracles.eq4(queue[j].numpy(), prototypes.numpy(), temperatures.numpy(), clusters[b])
+            assert keep[b, j].item() == pytest.approx(expected, abs=1e-9)
+        for j in range(len(prototypes)):
+            arrays = (x.numpy() for x in (prototypes, upper, upper_temperatures, parents))
+            assert upper_keep[b, j].item() == pytest.approx(oracles.eq7(j, *arrays, clusters[b]), abs=1e-9)
+
+
+@pytest.mark.parametrize("left_out", ["removed", "zero_logit"])
+def test_gradients_agree_with_finite_differences(left_out):
+    z, key, queue, prototypes, temperatures, _, _, clusters, _ = case("random")
+    z.requires_grad_()
+    assert gradcheck(lambda x: losses.info_nce(x, key, queue, 0.2, masks(B, Q), left_out), z)
+    keep = masks(B, M)
+    assert gradcheck(lambda x: losses.proto_nce(x, prototypes, temperatures, clusters, keep, left_out), z)
+
+
+def test_masked_negative_leaves_the_denominator():
+    z, key, queue, *_ = case("random")
+    keep = torch.ones(B, Q, dtype=torch.bool)
+    keep[:, 4:] = False
+    shorter = losses.info_nce(z, key, queue[:4], 0.2)
+    torch.testing.assert_close(losses.info_nce(z, key, queue, 0.2, keep), shorter)
+    assert losses.info_nce(z, key, queue, 0.2, keep, "zero_logit") > shorter
+
+
+def test_query_without_negatives_has_a_finite_loss_and_gradient():
+    z, key, queue, prototypes, temperatures, _, _, clusters, _ = (
+        x.float() if x.is_floating_point() else x for x in case("random")
+    )
+    z.requires_grad_()
+    nothing = torch.zeros(B, Q, dtype=torch.bool)
+    loss = losses.info_nce(z, key, queue, 0.2, nothing)
+    loss = loss + losses.proto_nce(z, prototypes, temperatures, clusters, nothing[:, :M])
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-6)
+    assert z.grad.isfinite().all()
+
+
+def test_own_prototype_counts_even_where_the_mask_leaves_it_out():
+    z, _, _, prototypes, temperatures, _, _, clusters, _ = case("random")
+    keep = torch.ones(B, M, dtype=torch.bool)
+    expected = losses.proto_nce(z, prototypes, temperatures, clusters, keep)
+    keep[torch.arange(B), clusters] = False
+    torch.testing.assert_close(losses.proto_nce(z, prototypes, temperatures, clusters, keep), expected)
+
+
+@pytest.mark.parametrize("equation", [4, 7])
+def test_draws_have_the_equations_frequencies_and_are_independent(equation):
+    _, _, queue, prototypes, temperatures, upper, upper_temperatures, clusters, parents = case("random")
+    if equation == 4:
+        keep = selection.instance_keep_probability(queue, prototypes, temperatures, clusters)
+    else:
+        keep = selection.prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([~selection.draw(keep, generator) for _ in range(20_000)]).double()
+    frequency, error = draws.mean(0), (keep * (1 - keep) / len(draws)).sqrt()
+    # 4 standard errors; one count more for pairs that are hardly ever left out
+    assert ((frequency - (1 - keep)).abs() <= 4 * error + 1 / len(draws)).all()
+    centred = draws[:, 0] - frequency[0]
+    correlation = centred.T @ centred / len(draws)
+    scale = correlation.diagonal().sqrt().clamp(min=1e-6)
+    correlation = correlation / scale / scale[:, None] - torch.eye(keep.size(1))
+    assert correlation.abs().max() < 5 / len(draws) ** 0.5
+
+
+def test_draws_repeat_with_the_generators_seed():
+    keep = torch.full((4, 9), 0.5)
+    first, again, other = (selection.draw(keep, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

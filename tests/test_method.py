@@ -1,0 +1,176 @@
+"""HCSC as a solo-learn method, through the entry point."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import SMALL, make_images, only, run_here
+
+import solo_hcsc.coding
+from solo_hcsc.method import HCSC
+
+TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
+
+
+def metrics(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(only(folder, "metrics.csv").open()))
+
+
+def final(folder: Path, name: str) -> float:
+    return [float(row[name]) for row in metrics(folder) if row.get(name)][-1]
+
+
+@pytest.mark.parametrize("preset", ["paper", "official", "recommended"])
+def test_preset_trains_and_records_its_options(preset, custom, tmp_path):
+    flags = [*TREE, "--preset", preset, "--max_epochs", "2", "--left_out", "removed"]
+    run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
+    recorded = json.loads(only(tmp_path, "args.json").read_text())["hcsc_options"]
+    assert recorded["preset"] == preset
+    assert recorded["left_out"] == "removed"
+    checkpoint = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)
+    assert checkpoint["hcsc_options"] == recorded
+    clustered = [row["epoch"] for row in metrics(tmp_path) if row["clusters_0"]]
+    assert clustered == (["0", "1"] if preset == "paper" else ["1"])
+
+
+def test_everything_the_paper_follows_is_logged(custom, tmp_path):
+    run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "3", "--checkpoint_dir", tmp_path)
+    for level in range(2):
+        assert final(tmp_path, f"instance_loss_{level}") > 0
+        assert final(tmp_path, f"prototype_loss_{level}") > 0
+        assert 0 <= final(tmp_path, f"left_out_{level}") <= 1
+        assert 0 <= final(tmp_path, f"left_out_precision_{level}") <= 1
+        assert 0 <= final(tmp_path, f"left_out_recall_{level}") <= 1
+        assert 1 <= final(tmp_path, f"clusters_{level}") <= 6
+        assert 0 < final(tmp_path, f"temperature_min_{level}") <= final(tmp_path, f"temperature_max_{level}")
+    assert final(tmp_path, "clustering_seconds") > 0
+    assert final(tmp_path, "queue_age") > 0
+
+
+def count_passes(monkeypatch, custom, tmp_path, *flags):
+    """Forward passes through encoder and momentum encoder in one training step of two views."""
+    counts = {"encoder": 0, "momentum_encoder": 0}
+    step = HCSC.training_step
+
+    def counted(self, batch, batch_idx):
+        hooks = [
+            getattr(self, name).register_forward_hook(lambda *_, name=name: counts.update({name: counts[name] + 1}))
+            for name in counts
+        ]
+        loss = step(self, batch, batch_idx)
+        for hook in hooks:
+            hook.remove()
+        return loss
+
+    monkeypatch.setattr(HCSC, "training_step", counted)
+    limits = "--max_epochs 2 --limit_train_batches 1 --limit_val_batches 0".split()
+    run_here("pretrain", *custom, *SMALL, *TREE, *limits, "--checkpoint_dir", tmp_path, *flags)
+    return {name: count // 2 for name, count in counts.items()}
+
+
+def test_two_views_cost_one_pass_of_each_encoder(monkeypatch, custom, tmp_path):
+    assert count_passes(monkeypatch, custom, tmp_path) == {"encoder": 1, "momentum_encoder": 1}
+
+
+def test_symmetric_makes_both_passes_and_small_crops_one_each(monkeypatch, custom, tmp_path):
+    flags = "--symmetric --crop_size 32 16 --num_crops_per_aug 2 2".split()
+    assert count_passes(monkeypatch, custom, tmp_path, *flags) == {"encoder": 4, "momentum_encoder": 2}
+
+
+def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tmp_path):
+    seen = []
+    cluster = HCSC.cluster
+
+    def spied(self):
+        seen.append([self.clustering_set[i] for i in range(len(self.clustering_set))])
+        embeddings = self.extract()
+        assert embeddings.shape == (36, 128)
+        torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(36))
+        cluster(self)
+
+    monkeypatch.setattr(HCSC, "cluster", spied)
+    run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
+    assert len(seen) == 1
+    assert all(isinstance(image, torch.Tensor) and image.shape == (3, 32, 32) for image in seen[0])
+
+
+def test_unlabelled_images_train(images, tmp_path):
+    where = ["--dataset", "custom", "--data_dir", images, "--train_dir", "flat", "--no_labels"]
+    run_here("pretrain", *where, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
+    assert final(tmp_path, "clusters_0") >= 1
+    assert "left_out_precision_0" not in metrics(tmp_path)[0]
+
+
+def test_resumed_run_uses_the_checkpoints_tree_until_clustering_is_due(monkeypatch, custom, tmp_path):
+    clustered = []
+    cluster = HCSC.cluster
+    monkeypatch.setattr(HCSC, "cluster", lambda self: (clustered.append(self.current_epoch), cluster(self)))
+    flags = [*custom, *SMALL, *TREE, "--recluster_every", "2"]
+    run_here("pretrain", *flags, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "first")
+    checkpoint = only(tmp_path / "first", "*.ckpt")
+    resumed = ["--max_epochs", "4", "--checkpoint_dir", tmp_path / "second", "--resume_from_checkpoint", checkpoint]
+    run_here("pretrain", *flags, *resumed)
+    assert clustered == [1, 3]
+    assert final(tmp_path / "second", "left_out_0") > 0, "epoch 2 selects with the tree of epoch 1"
+
+
+def test_swin_and_vit_train(custom, tmp_path):
+    for encoder in ("vit_tiny --patch_size 8", "swin_tiny"):
+        size = "64" if "swin" in encoder else "32"
+        flags = (
+            f"--encoder {encoder} --optimizer adamw --max_epochs 2 --limit_train_batches 1 --crop_size {size}".split()
+        )
+        run_here("pretrain", *custom, *SMALL, *TREE, *flags, "--checkpoint_dir", tmp_path / encoder[:4])
+
+
+def test_dali_hands_out_true_indexes_for_the_official_preset(monkeypatch, custom, tmp_path):
+    seen = []
+    step = HCSC.training_step
+    monkeypatch.setattr(
+        HCSC, "training_step", lambda self, batch, i: (seen.append((batch[0], batch[2])), step(self, batch, i))[1]
+    )
+    flags = [*TREE, "--preset", "official", "--dali", "--dali_device", "cpu", "--max_epochs", "2"]
+    run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
+    assert len({int(i) for index, _ in seen for i in index}) > 8
+    for index, labels in seen:
+        assert torch.equal(index // 12, labels)  # twelve images per class, in order
+
+
+def test_loss_that_is_not_finite_names_the_term(custom, tmp_path, monkeypatch, capsys):
+    original = solo_hcsc.coding.info_nce
+    monkeypatch.setattr(solo_hcsc.coding, "info_nce", lambda *args: original(*args) * float("nan"))
+    with pytest.raises(SystemExit) as stopped:
+        run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
+    assert stopped.value.code == 2
+    assert "the loss (instance_loss_0) became nan at step 0 of epoch 0" in capsys.readouterr().err
+
+
+BAD = {
+    "preset": (["--preset", "best"], "--preset best: choose from"),
+    "no prototypes": (["--num_prototypes", "0"], "--num_prototypes 0: every level needs at least 1"),
+    "growing levels": (["--num_prototypes", "3", "6"], "each level must have fewer"),
+    "too many": (["--num_prototypes", "30", "6"], "needs 60 images (--min_cluster_size 2 each) and there are 36"),
+    "temperature": (["--temperature", "0"], "--temperature 0.0: must be greater than 0"),
+    "queue": (["--queue_size", "4"], "--queue_size 4: smaller than --batch_size 8"),
+    "warm-up": (["--max_epochs", "1"], "--proto_warmup_epochs 1: must be shorter"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refuses_before_anything_is_written(case, custom, tmp_path, capsys):
+    flags, reason = BAD[case]
+    with pytest.raises(SystemExit) as stopped:
+        run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs", *flags)
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert reason in lines[0]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_images_of_one_class_train(tmp_path):
+    make_images(tmp_path / "train", classes=1, per_class=16)
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train"]
+    run_here("pretrain", *where, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs")
