@@ -1,10 +1,9 @@
 from argparse import Namespace
 from collections import Counter
 
-import pytest
 import torch
 from PIL import Image
-from tiny import ROOT, run
+from tiny import SMALL, run
 
 from solo_hcsc import data
 from solo_hcsc.digits import lay_out_digits
@@ -65,21 +64,6 @@ def test_unlabelled_images_come_from_all_sub_folders_in_order(images):
 
 
 def test_data_fraction_trains_on_fewer_images(custom, tmp_path):
-    from tiny import SMALL
-
     out = run("pretrain", *custom, *SMALL, "--method", "deepclusterv2", "--num_prototypes", "3", "--proj_hidden_dim",
               "16", "--data_fraction", "0.5", "--max_epochs", "2", cwd=tmp_path)  # fmt: skip
     assert "18 images" in out.stdout
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "scripts" / "pretrain").rglob("*.sh")), ids=lambda p: str(p)[-30:])
-def test_pretraining_script_has_valid_flags(script):
-    """Every script's flags parse, and say a consistent set of crops; the smoke runs are in test_scripts.py."""
-    import shlex
-
-    from solo_hcsc import pretrain
-
-    text = script.read_text().partition("python -m solo_hcsc.pretrain")[2]
-    words = [word.replace("$1", "custom") for word in shlex.split(text) if word[:3] != "${@" and word != "$@"]
-    args = pretrain.parse([word for word in words if word != "\n"])
-    pretrain.check_flags(args)

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# HCSC on your own images: bash scripts/pretrain/custom/hcsc.sh DATA_DIR TRAIN_DIR [flags]
+# TRAIN_DIR, below DATA_DIR, has one folder per class; for images without classes add --no_labels.
+# --val_dir DIR (labelled, below DATA_DIR) adds validation; --dali and --gpus 0,1 work as for ImageNet.
+# The bottom level wants at least ten images per prototype, better a hundred.
+python -m solo_hcsc.pretrain \
+    --dataset custom \
+    --encoder resnet18 \
+    --data_dir "$1" \
+    --train_dir "$2" \
+    --max_epochs 400 \
+    --optimizer sgd \
+    --scheduler cosine \
+    --lr 0.3 \
+    --classifier_lr 0.3 \
+    --weight_decay 1e-4 \
+    --batch_size 128 \
+    --num_workers 4 \
+    --brightness 0.4 \
+    --contrast 0.4 \
+    --saturation 0.4 \
+    --hue 0.1 \
+    --min_scale 0.2 \
+    --name hcsc-custom \
+    --method hcsc \
+    --num_prototypes 1000 500 200 \
+    --queue_size 16384 \
+    --temperature 0.2 \
+    --proj_output_dim 128 \
+    --proto_warmup_epochs 40 \
+    --base_tau_momentum 0.99 \
+    --final_tau_momentum 0.99 \
+    --momentum_classifier \
+    "${@:3}"
