@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, pretrains a small model on scikit-learn's digits, evaluates it with KNN and a linear classifier.
 # Flags after the script's name go to pretraining, e.g. --method swav --max_epochs 20.
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 folder=trained_models/quickstart/$(date +%Y%m%d-%H%M%S)
 
 python -m solo_hcsc.pretrain \

@@ -42,12 +42,16 @@ environment=${ENVIRONMENT:-${VIRTUAL_ENV:-${CONDA_PREFIX:-$root/.venv}}}
 stamp="$environment/.solo_hcsc-setup-${extra:-base}"
 wanted=$(cat "$root"/{setup.cfg,pyproject.toml,scripts/setup.sh} ${CONSTRAINTS:-} | cksum; echo "$root")
 
-if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$environment/bin/python" -c '' 2>/dev/null; then
     if ! "$environment/bin/python" -m pip --version >/dev/null 2>&1; then
+        if [ -e "$environment" ] && [ "$environment" != "$root/.venv" ] && [ ! -e "$environment/.solo_hcsc-made" ]; then
+            fail "$environment has no working pip; run \"$environment/bin/python -m ensurepip\", or deactivate it"
+        fi
         python=$(find_python)
         echo "setup: making a virtual environment in $environment ($("$python" --version))"
         "$python" -m venv --clear "$environment" >/dev/null 2>&1 || fail \
             "$python cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"
+        touch "$environment/.solo_hcsc-made" # ours: it may be made anew if it breaks
     fi
     if "$environment/bin/python" -c 'import faiss' 2>/dev/null; then
         extras="$extra" # faiss-cpu and faiss-gpu exclude each other: keep the one that is there

@@ -1,5 +1,6 @@
 """Section 4 of the paper as one module: the queue, the tree of prototypes, and the loss of a batch (Eq. 10)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +9,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from solo_hcsc.hierarchy import Hierarchy, Level
-from solo_hcsc.losses import info_nce, over_levels, proto_nce
+from solo_hcsc.losses import info_nce, over_levels, proto_nce, selected_info_nce
 from solo_hcsc.options import Options
-from solo_hcsc.selection import draw, instance_keep_probability, most_similar, prototype_keep_probability
+from solo_hcsc.selection import (
+    draw,
+    draw_clusters,
+    instance_keep_probability,
+    most_similar,
+    prototype_keep_probability,
+    sample_rows,
+    similarity,
+)
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,56 @@ class Coded:
 
     loss: torch.Tensor
     parts: dict[str, torch.Tensor]
-    left_out: tuple[torch.Tensor, ...]  # per level (B, Q): True where a queue entry was left out for the query
+    left_out: Callable[[], list[torch.Tensor]]  # per level (B, Q): True where a queue entry was left out for the query
+
+
+@dataclass(frozen=True)
+class _PairDraws:
+    """A batch's instance losses the direct way: a mask for every pair."""
+
+    options: Options
+    key: torch.Tensor
+    queue: torch.Tensor
+    masks: list[torch.Tensor | None]
+
+    def of(self, z: torch.Tensor) -> list[torch.Tensor]:
+        """Eq. 1 at every level."""
+        tau, left_out = self.options.temperature, self.options.left_out
+        return [info_nce(z, self.key, self.queue, tau, mask, left_out) for mask in self.masks]
+
+    def left_out(self) -> list[torch.Tensor]:
+        """Per level (B, Q): True where an entry was left out."""
+        return [~mask for mask in self.masks if mask is not None]
+
+    def shares(self) -> list[torch.Tensor]:
+        """The share of entries left out, per level."""
+        return [out.float().mean() for out in self.left_out()]
+
+
+@dataclass(frozen=True)
+class _SharedDraws:
+    """A batch's instance losses the default way: an entry is left out for a query iff it drew the query's cluster."""
+
+    options: Options
+    key: torch.Tensor
+    queue: torch.Tensor
+    queue_clusters: torch.Tensor  # (L, Q)
+    clusters: torch.Tensor  # (L, B)
+
+    def of(self, z: torch.Tensor) -> list[torch.Tensor]:
+        draws = self.queue_clusters, self.clusters
+        return list(selected_info_nce(z, self.key, self.queue, self.options.temperature, *draws))
+
+    def left_out(self) -> list[torch.Tensor]:
+        return [drawn == own[:, None] for drawn, own in zip(self.queue_clusters, self.clusters, strict=True)]
+
+    def shares(self) -> list[torch.Tensor]:
+        size = self.queue_clusters.size(1)
+        shares = []
+        for drawn, own, count in zip(self.queue_clusters, self.clusters, self.options.num_prototypes, strict=True):
+            entries = torch.zeros(count, device=own.device).index_add_(0, drawn, torch.ones(size, device=own.device))
+            shares.append(entries[own].mean() / size)
+        return shares
 
 
 class SelectiveCoding(nn.Module):
@@ -32,6 +90,7 @@ class SelectiveCoding(nn.Module):
     queue: torch.Tensor  # (Q, D)
     queue_ptr: torch.Tensor  # () where the next key goes
     queue_labels: torch.Tensor  # (Q,) -1 where unknown
+    queue_clusters: torch.Tensor  # (L, Q) each entry's drawn cluster; -1 before the first clustering
     queue_steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
     assignments: torch.Tensor  # (L, N) each image's cluster
 
@@ -43,13 +102,19 @@ class SelectiveCoding(nn.Module):
         self.clustered_epoch = -1
         self.seed = seed
         self._generator: torch.Generator | None = None
-        self._generator_state: torch.Tensor | None = None
+        self._generator_state: tuple[str, torch.Tensor] | None = None  # device and state, from a checkpoint
         size = options.queue_size
         start = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("queue", F.normalize(start, dim=1))
         self.register_buffer("queue_ptr", torch.zeros((), dtype=torch.long))
         self.register_buffer("queue_labels", torch.full((size,), -1))
         self.register_buffer("queue_steps", torch.full((size,), -1))
+        self.register_buffer("queue_clusters", torch.full((len(options.num_prototypes), size), -1))
+        # The released code's clamped probabilities and zero logits have no such form, and exponentials of logits over
+        # a tiny temperature underflow: these go the direct way.
+        plain = not options.clamp_probabilities and options.left_out == "removed"
+        self.shares_draws = plain and options.temperature >= 0.05
+        self._parent_draws: dict[int, torch.Tensor] = {}  # per level: cumulative probabilities of Eq. 7 (M_l, M_l+1)
         # Only k-means assignments need to know each image's cluster.
         remembered = num_images if options.query_cluster == "assignment" else 0
         self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), remembered, dtype=torch.long))
@@ -73,6 +138,16 @@ class SelectiveCoding(nn.Module):
         self.kept = tuple(len(level.prototypes) for level in hierarchy.levels)
         self.highest = tuple(int(row.max()) for row in hierarchy.assignments)
         self.clustered_epoch = epoch
+        self._parent_draws.clear()
+        if self.shares_draws and self.options.instance_selection:
+            self.queue_clusters.copy_(self.draw_clusters(self.queue))
+
+    def draw_clusters(self, keys: torch.Tensor) -> torch.Tensor:
+        """One drawn cluster per level and key, (L, n)."""
+        generator = self.generator(keys.device)
+        levels = (self.level(number)[:2] for number in range(len(self.kept)))
+        with torch.autocast(keys.device.type, enabled=False):
+            return torch.stack([draw_clusters(keys.float(), *level, generator) for level in levels])
 
     def level(self, number: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Prototypes (M, D), temperatures (M,) and parents (M,) of a level."""
@@ -96,6 +171,8 @@ class SelectiveCoding(nn.Module):
         self.queue[places] = keys.to(self.queue.dtype)
         self.queue_labels[places] = labels
         self.queue_steps[places] = step
+        if self.kept and self.shares_draws and self.options.instance_selection:
+            self.queue_clusters[:, places] = self.draw_clusters(keys)
 
     def queue_age(self, step: int) -> torch.Tensor:
         """Mean number of steps since the entries came in."""
@@ -121,39 +198,47 @@ class SelectiveCoding(nn.Module):
         self, z: torch.Tensor, key: torch.Tensor, index: torch.Tensor, local: list[torch.Tensor], proto_weight: float
     ) -> Coded:
         options, generator = self.options, self.generator(z.device)
-        queue = self.queue.clone()  # the keys of this batch come in before the backward pass
         levels = range(len(self.kept))
         clusters = [self.find_clusters(z, index, level) for level in levels]
+        instance = self._instance_losses(key, clusters, generator)
 
-        masks: list[torch.Tensor | None] = [None]  # one plain InfoNCE before the first clustering
-        if self.kept and options.instance_selection:
-            masks = [self._instance_mask(clusters[level], level, generator) for level in levels]
         parts: dict[str, torch.Tensor] = {}
         loss = z.new_zeros(())
         if options.instance_loss:
-            instance = [self._info_nce(z, key, queue, mask) for mask in masks]
-            parts |= {f"instance_loss_{level}": value for level, value in enumerate(instance)}
-            loss = loss + over_levels(instance, options.icsc_levels)
+            losses = instance.of(z)
+            parts |= {f"instance_loss_{level}": value for level, value in enumerate(losses)}
+            loss = loss + over_levels(losses, options.icsc_levels)
             if local:
-                local_masks = masks if options.local_selection else [None]
-                views = [
-                    over_levels([self._info_nce(view, key, queue, mask) for mask in local_masks], options.icsc_levels)
-                    for view in local
-                ]
+                selecting = instance if options.local_selection else self._instance_losses(key, [], generator)
+                views = [over_levels(selecting.of(view), options.icsc_levels) for view in local]
                 loss = loss + over_levels(views, options.local_views)
         if self.kept and options.prototype_loss and proto_weight > 0:
-            proto = [self._proto_nce(z, clusters[level], level, generator) for level in levels]
-            parts |= {f"prototype_loss_{level}": value for level, value in enumerate(proto)}
-            loss = loss + proto_weight * over_levels(proto)
+            masks = [self._prototype_mask(clusters[level], level, generator) for level in levels]
+            losses = [self._proto_nce(z, clusters[level], level, masks[level]) for level in levels]
+            parts |= {f"prototype_loss_{level}": value for level, value in enumerate(losses)}
+            loss = loss + proto_weight * over_levels(losses)
             if local:
+                masks = masks if options.local_selection else [None for _ in levels]
                 views = [
-                    over_levels([self._proto_nce(view, clusters[level], level, generator) for level in levels])
+                    over_levels([self._proto_nce(view, clusters[level], level, masks[level]) for level in levels])
                     for view in local
                 ]
                 loss = loss + proto_weight * over_levels(views, options.local_views)
-        left_out = tuple(~mask for mask in masks if mask is not None)
-        parts |= {f"left_out_{level}": out.float().mean() for level, out in enumerate(left_out)}
-        return Coded(loss, parts, left_out)
+        parts |= {f"left_out_{level}": share for level, share in enumerate(instance.shares())}
+        return Coded(loss, parts, instance.left_out)
+
+    def _instance_losses(
+        self, key: torch.Tensor, clusters: list[torch.Tensor], generator: torch.Generator
+    ) -> _PairDraws | _SharedDraws:
+        """Eq. 5: which entries are left out for queries of these clusters, and the losses with them."""
+        queue = self.queue.clone()  # the keys of this batch come in before the backward pass
+        selecting = bool(clusters) and self.options.instance_selection
+        if selecting and self.shares_draws:
+            return _SharedDraws(self.options, key, queue, self.queue_clusters.clone(), torch.stack(clusters))
+        masks: list[torch.Tensor | None] = [None]
+        if selecting:
+            masks = [self._instance_mask(clusters[level], level, generator) for level in range(len(self.kept))]
+        return _PairDraws(self.options, key, queue, masks)
 
     @torch.no_grad()
     def find_clusters(self, z: torch.Tensor, index: torch.Tensor, level: int) -> torch.Tensor:
@@ -176,19 +261,18 @@ class SelectiveCoding(nn.Module):
             return None
         prototypes, _, parents = self.level(level)
         upper, upper_temperatures, _ = self.level(level + 1)
+        if self.shares_draws:
+            if level not in self._parent_draws:  # constant until the next clustering
+                belongs = similarity(prototypes, upper, upper_temperatures).softmax(dim=1)
+                self._parent_draws[level] = belongs.cumsum(dim=1)
+            return sample_rows(self._parent_draws[level], generator) != parents[clusters][:, None]
         keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
         return draw(keep.clamp(0.0001, 0.999) if self.options.clamp_probabilities else keep, generator)
 
-    def _info_nce(
-        self, z: torch.Tensor, key: torch.Tensor, queue: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        return info_nce(z, key, queue, self.options.temperature, mask, self.options.left_out)
-
     def _proto_nce(
-        self, z: torch.Tensor, clusters: torch.Tensor, level: int, generator: torch.Generator
+        self, z: torch.Tensor, clusters: torch.Tensor, level: int, mask: torch.Tensor | None
     ) -> torch.Tensor:
         prototypes, temperatures, _ = self.level(level)
-        mask = self._prototype_mask(clusters, level, generator)
         candidates = self._candidates(clusters, level) if self.options.proto_negatives == "outside_batch" else None
         return proto_nce(z, prototypes, temperatures, clusters, mask, self.options.left_out, candidates)
 
@@ -205,12 +289,15 @@ class SelectiveCoding(nn.Module):
         """The selection's own random numbers, seeded by the run."""
         if self._generator is None or self._generator.device.type != device.type:
             self._generator = torch.Generator(device).manual_seed(self.seed)
-            if self._generator_state is not None:
-                self._generator.set_state(self._generator_state)
+            # A state only fits its kind of device; on another one the draws start anew from the seed.
+            if self._generator_state is not None and self._generator_state[0] == device.type:
+                self._generator.set_state(self._generator_state[1])
         return self._generator
 
     def get_extra_state(self) -> dict[str, Any]:
-        state = self._generator.get_state() if self._generator is not None else self._generator_state
+        state = self._generator_state
+        if self._generator is not None:
+            state = (self._generator.device.type, self._generator.get_state())
         counts = {"kept": list(self.kept), "highest": list(self.highest)}
         return counts | {"clustered_epoch": self.clustered_epoch, "generator": state}
 
@@ -218,6 +305,7 @@ class SelectiveCoding(nn.Module):
         self.kept, self.highest = tuple(state["kept"]), tuple(state["highest"])
         self.clustered_epoch = state["clustered_epoch"]
         self._generator, self._generator_state = None, state["generator"]
+        self._parent_draws.clear()
 
 
 def describe(level: Level) -> dict[str, float]:

@@ -125,7 +125,7 @@ def validation_set(args: Namespace) -> Dataset | None:
 
 def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
     """Labelled training and validation images."""
-    return _build(
+    train_set, val_set = _build(
         args,
         lambda: classification_dataloader.prepare_datasets(
             framework_name(args.dataset),
@@ -136,6 +136,21 @@ def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: C
             val_dir=args.val_dir,
         ),
     )
+    align_classes(train_set, val_set)
+    return train_set, val_set
+
+
+def align_classes(train_set: Dataset, val_set: Dataset | None) -> None:
+    """Gives validation images the numbers that their classes have in training, also where some classes are missing."""
+    whole = train_set.dataset if isinstance(train_set, _Reindexed) else train_set
+    if not isinstance(whole, ImageFolder) or not isinstance(val_set, ImageFolder):
+        return
+    unknown = sorted(set(val_set.classes) - set(whole.classes))
+    if unknown:
+        raise UserError(f"--val_dir: class {unknown[0]!r} is not in --train_dir; the two need the same class folders")
+    numbers = [whole.class_to_idx[name] for name in val_set.classes]
+    val_set.samples = [(path, numbers[label]) for path, label in val_set.samples]
+    val_set.targets = [label for _, label in val_set.samples]
 
 
 def evaluation_transforms(args: Namespace) -> tuple[Callable, Callable]:
@@ -234,6 +249,9 @@ def check_dali(args: Namespace) -> None:
     if args.dali_device == "gpu" and args.accelerator == "cpu":
         note("--dali_device gpu needs a GPU; DALI works on the CPU")
         args.dali_device = "cpu"
+    flat = args.data_dir / (args.train_dir or "")
+    if args.no_labels and flat.is_dir() and any(entry.is_dir() for entry in os.scandir(flat)):
+        raise UserError("--dali --no_labels reads a folder without sub-folders; leave out --dali, or --no_labels")
     if getattr(args, "data_fraction", 1.0) != 1:
         raise UserError("--data_fraction does not work with --dali; leave one of them out")
 

@@ -89,6 +89,11 @@ def count_or_share(text: str) -> int | float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
+def refuse_unlabelled(args: argparse.Namespace) -> None:
+    if args.no_labels:
+        raise UserError("--no_labels: an evaluation needs labels; leave it out")
+
+
 def add_trainer_flags(parser: Parser, max_epochs: int) -> None:
     """Lightning 2's Trainer flags, and the spellings that scripts for Lightning 1 use."""
     where = parser.add_argument_group("devices (Lightning)")

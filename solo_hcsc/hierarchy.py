@@ -5,11 +5,12 @@ Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l` (the botto
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
-import faiss
 import numpy as np
 import torch
 
+from solo_hcsc.errors import UserError
 from solo_hcsc.options import Options
 
 # Eq. 3 gives a cluster of identical images the temperature 0; the released code clamps at the same value.
@@ -53,7 +54,7 @@ def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -
     assignments: list[np.ndarray] = []
     for number, wanted in enumerate(options.num_prototypes):
         started = time.monotonic()
-        k_seed = number if options.kmeans_seed == "level" else seed * len(options.num_prototypes) + number
+        k_seed = number if options.kmeans_seed == "level" else (seed * len(options.num_prototypes) + number) % 2**31
         centroids, objective = kmeans(points, min(wanted, len(points)), options, k_seed)
         parents = nearest(points, centroids)
         sizes = np.bincount(parents[members], minlength=len(centroids))
@@ -101,6 +102,7 @@ def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -
 
 def kmeans(points: np.ndarray, k: int, options: Options, seed: int) -> tuple[np.ndarray, float]:
     """Centroids (k, D) of `points` (n, D) by faiss, on the GPU if there is one, and their objective."""
+    faiss = import_faiss()
     clustering = faiss.Kmeans(
         points.shape[1],
         k,
@@ -112,13 +114,21 @@ def kmeans(points: np.ndarray, k: int, options: Options, seed: int) -> tuple[np.
         gpu=faiss.get_num_gpus() > 0,
     )
     objective = clustering.train(points)
-    assert clustering.centroids is not None
     return clustering.centroids, float(objective)
+
+
+def import_faiss() -> Any:
+    """faiss, which a user of other methods may do without."""
+    try:
+        import faiss
+    except ImportError:
+        raise UserError("hcsc clusters with faiss; run: pip install 'solo_hcsc[cpu]', or 'solo_hcsc[gpu]'") from None
+    return faiss
 
 
 def nearest(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """Index (n,) of the centroid nearest to each of `points` (n, D)."""
-    index = faiss.IndexFlatL2(centroids.shape[1])
+    index = import_faiss().IndexFlatL2(centroids.shape[1])
     index.add(np.ascontiguousarray(centroids))
     return index.search(np.ascontiguousarray(points), 1)[1][:, 0]
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from solo_hcsc.errors import UserError, command
-from solo_hcsc.flags import Parser
+from solo_hcsc.flags import Parser, refuse_unlabelled
 from solo_hcsc.quiet import quiet
 
 
@@ -109,6 +109,9 @@ def parse(argv: Sequence[str]) -> Namespace:
     for flag, values in (("k", args.k), ("crop_size", args.crop_size), ("batch_size", [args.batch_size])):
         if min(values) < 1:
             raise UserError(f"--{flag} {min(values)}: must be at least 1")
+    refuse_unlabelled(args)
+    if args.num_workers < 0:
+        raise UserError(f"--num_workers {args.num_workers}: must not be negative")
     if args.temperature <= 0:
         raise UserError(f"--temperature {args.temperature}: must be greater than 0")
     if args.dali:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from solo_hcsc.errors import UserError, command
-from solo_hcsc.flags import Parser, add_record_flags, add_trainer_flags
+from solo_hcsc.flags import Parser, add_record_flags, add_trainer_flags, refuse_unlabelled
 from solo_hcsc.quiet import quiet
 
 _DEFAULTS = {"optimizer": "sgd", "data_dir": Path("datasets"), "project": "solo-learn"}
@@ -50,12 +50,13 @@ def main(argv: Sequence[str]) -> None:
     model = model_class(backbone, **data.framework_settings(args))
     resume = args.resume_from_checkpoint
     if resume is not None:
-        training.check_resume(resume, model)
+        training.check_resume(resume, model, args.max_epochs)
+
+    run = training.Run(args, "linear")
+    trainer = run.trainer([])
 
     # ---- the run ----
-    run = training.Run(args, "linear")
-    run.make_folder()
-    trainer = run.trainer(model, [])
+    run.begin(model, trainer)
     training.announce(
         f"linear evaluation of {checkpoint} ({args.encoder}) on {dataset}: {images} images, "
         f"{args.num_classes} classes; {describe_devices(args)}; {batches} batches of "
@@ -83,6 +84,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     args = build_parser(load_methods()["linear"]).parse(argv)
     if args.pretrained_feature_extractor is None:
         raise UserError("--pretrained_feature_extractor is missing: the checkpoint to evaluate")
+    refuse_unlabelled(args)
     if args.name is None:
         args.name = f"linear-{args.dataset}"
     return args

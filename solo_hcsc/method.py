@@ -1,6 +1,6 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) as a solo-learn method."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from tqdm import tqdm
 
 from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import UserError, note
 from solo_hcsc.hierarchy import build_hierarchy
 from solo_hcsc.options import add_option_flags, as_dict, check_images, check_schedule, resolve_options
 
@@ -35,10 +35,13 @@ class HCSC(BaseMomentumMethod):
     def __init__(self, proj_output_dim: int, proj_hidden_dim: int, num_images: int, seed: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
         self.options = resolve_options(kwargs)
-        check_schedule(self.options, self.max_epochs)
         check_images(self.options, num_images)
-        if self.options.queue_size < self.batch_size:
-            raise UserError(f"--queue_size {self.options.queue_size}: smaller than --batch_size {self.batch_size}")
+        precision = str(kwargs.get("precision", "32-true"))
+        if precision.endswith("-true") and precision != "32-true":
+            raise UserError(f"--precision {precision}: hcsc trains in 32, 16 (mixed) or bf16 (mixed)")
+        assigned = self.options.query_cluster == "assignment"
+        if assigned and kwargs.get("dali") and kwargs.get("no_labels"):
+            raise UserError("--query_cluster assignment: DALI does not number unlabelled images; use cosine")
         self.seed = seed
         self.clustering_set: Dataset | None = None
 
@@ -47,8 +50,10 @@ class HCSC(BaseMomentumMethod):
         self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
         initialize_momentum_params(self.projector, self.momentum_projector)
         self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
-        if self.options.query_cluster == "assignment":
+        if assigned:
             self.extra_args["encode_indexes_into_labels"] = True  # DALI hands out true indexes only then
+        # Identical in all processes by construction: DDP need not send them around at every step.
+        self._ddp_params_and_buffers_to_ignore = [f"coding.{name}" for name, _ in self.coding.named_buffers()]
 
     @staticmethod
     def add_model_specific_args(parent_parser: ArgumentParser) -> ArgumentParser:
@@ -61,6 +66,14 @@ class HCSC(BaseMomentumMethod):
         add_option_flags(parent_parser)
         parent_parser.set_defaults(base_tau_momentum=0.999, final_tau_momentum=0.999, lr=0.03)
         return parent_parser
+
+    @staticmethod
+    def check_flags(args: Namespace) -> None:
+        """What can be refused before any data is read; called by solo_hcsc.pretrain."""
+        options = resolve_options(args)
+        check_schedule(options, args.max_epochs)
+        if options.queue_size < args.batch_size:
+            raise UserError(f"--queue_size {options.queue_size}: smaller than --batch_size {args.batch_size}")
 
     @property
     def resolved_options(self) -> dict[str, Any]:
@@ -105,10 +118,9 @@ class HCSC(BaseMomentumMethod):
         if dist.is_available() and dist.is_initialized():
             for buffer in self.coding.buffers():
                 dist.broadcast(buffer, src=0)
-            counts = [(self.coding.kept, self.coding.highest)]
-            dist.broadcast_object_list(counts, src=0)
-            self.coding.kept, self.coding.highest = counts[0]
-            self.coding.clustered_epoch = self.current_epoch
+            state = [self.coding.get_extra_state()]
+            dist.broadcast_object_list(state, src=0)
+            self.coding.set_extra_state(state[0])
 
     @torch.no_grad()
     def extract(self) -> torch.Tensor:
@@ -126,7 +138,8 @@ class HCSC(BaseMomentumMethod):
         encoder.eval()
         bar = tqdm(loader, desc="embeddings", unit="batch", leave=False, disable=True if rank else None)
         batches = (images.to(self.device, non_blocking=True) for images in bar)
-        parts = [F.normalize(projector(encoder(images)), dim=1).float() for images in batches]
+        with self.trainer.precision_plugin.forward_context():
+            parts = [F.normalize(projector(encoder(images)).float(), dim=1) for images in batches]
         encoder.train(was_training)
         own = torch.cat(parts) if parts else torch.zeros(0, self.coding.queue.size(1), device=self.device)
         if processes == 1:
@@ -136,6 +149,17 @@ class HCSC(BaseMomentumMethod):
         gathered = [torch.empty_like(padded) for _ in range(processes)]
         dist.all_gather(gathered, padded)
         return torch.stack(gathered, dim=1).flatten(0, 1)[:count]
+
+    def on_train_epoch_end(self) -> None:
+        """Says when selection has degenerated: the tree then no longer tells images apart."""
+        for level in range(len(self.coding.kept)):
+            share = self.trainer.callback_metrics.get(f"left_out_{level}")
+            if share is not None and share > 0.5:
+                note(
+                    f"epoch {self.current_epoch}: level {level} leaves out {float(share):.0%} of the negatives; its "
+                    "clusters have collapsed. Start later (--proto_warmup_epochs), lower --proto_weight, or ask "
+                    "for more prototypes"
+                )
 
     # ---- a step ----
 
@@ -195,7 +219,7 @@ class HCSC(BaseMomentumMethod):
         if batch_idx % STEPS_BETWEEN_PRECISION == 0:
             log["queue_age"] = self.coding.queue_age(self.global_step)
             if self.num_classes > 1:
-                for level, out in enumerate(coded.left_out):
+                for level, out in enumerate(coded.left_out()):
                     found = precision_and_recall(out, targets, self.coding.queue_labels)
                     log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
         self.log_dict(log, on_step=False, on_epoch=True, sync_dist=True)

@@ -68,7 +68,7 @@ class Options:
     clamp_probabilities: bool = option(False, "clamp probabilities as the released code: [0, 0.999], [0.0001, 0.999]")
     clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))
     local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
-    local_selection: bool = option(True, "leave the same negatives out for small crops")
+    local_selection: bool = option(True, "leave negatives out for small crops too, the same as for their image's query")
     kmeans_iterations: int = option(20, "iterations of k-means")
     kmeans_restarts: int = option(1, "k-means runs per level, of which the best counts")
     kmeans_points: int = option(1000, "images per prototype that k-means reads at most")
@@ -138,7 +138,9 @@ def resolve_options(given: Mapping[str, Any] | Namespace) -> Options:
     options = replace(options, **overrides)
     if not options.hierarchy:
         options = replace(options, num_prototypes=options.num_prototypes[:1])
-    if options.clustering_start < 0:
+    if options.clustering_start < -1:
+        raise UserError(f"--clustering_start {options.clustering_start}: give an epoch, or -1")
+    if options.clustering_start == -1:
         options = replace(options, clustering_start=options.proto_warmup_epochs)
     _check(options)
     return options
@@ -149,6 +151,12 @@ def check_schedule(options: Options, max_epochs: int) -> None:
         raise UserError(
             f"--proto_warmup_epochs {options.proto_warmup_epochs}: must be shorter than the run, --max_epochs "
             f"{max_epochs}; a tenth of it is usual"
+        )
+    selects = options.instance_selection or options.prototype_loss
+    if selects and options.clustering_start >= max_epochs:
+        raise UserError(
+            f"--clustering_start {options.clustering_start}: nothing would be clustered in --max_epochs {max_epochs}; "
+            "start earlier (it follows --proto_warmup_epochs)"
         )
 
 

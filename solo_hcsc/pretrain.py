@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.hardware import describe_devices, resolve_hardware
 
     # ---- every check comes before the first thing written ----
-    check_flags(args)
+    check_flags(args, methods[args.method])
     resolve_hardware(args)
     data.check_dali(args)
     training.check_wandb(args)
@@ -75,6 +75,7 @@ def main(argv: Sequence[str]) -> None:
 
     train_set = data.pretraining_set(args)
     val_set = data.validation_set(args)
+    data.align_classes(train_set, val_set)
     images = len(train_set)  # type: ignore[arg-type]
     batches = training.check_batches("--train_dir", images, args)
     if val_set is None and args.knn_eval:
@@ -87,16 +88,25 @@ def main(argv: Sequence[str]) -> None:
     if getattr(model, "needs_clustering_set", False):
         model.clustering_set = data.clustering_set(train_set, args)
     resume = find_resume(args)
-    if resume is not None:
-        training.check_resume(resume, model)
+    try:
+        if resume is not None:
+            training.check_resume(resume, model, args.max_epochs)
+    except training.FinishedError as finished:
+        if not args.auto_resume:
+            raise
+        return training.announce(f"nothing to do: {finished}")
+    except UserError as mismatch:
+        if resume == args.resume_from_checkpoint:
+            raise
+        note(f"--auto_resume: {mismatch}; starting anew")
+        resume = None
     args.resume_from_checkpoint = resume
     vars(args).update(getattr(model, "resolved_options", {}))
+    run = training.Run(args, args.method)
+    trainer = run.trainer([umap_callback(args)] if args.auto_umap else [])
 
     # ---- the run ----
-    run = training.Run(args, args.method)
-    run.make_folder()
-    callbacks = [umap_callback(args)] if args.auto_umap else []
-    trainer = run.trainer(model, callbacks)
+    run.begin(model, trainer)
     labels = "no labels" if args.no_labels else f"{args.num_classes} classes"
     training.announce(
         f"{args.method} ({args.encoder}) on {args.dataset}: {images} images, {labels}; "
@@ -113,8 +123,8 @@ def main(argv: Sequence[str]) -> None:
     val_loader = None if val_set is None else data.plain_loader(val_set, args)
     trainer.fit(model, train_loader, val_loader, ckpt_path=resume, weights_only=True)
     where = f"--dataset {args.dataset} --data_dir {args.data_dir}"
-    if args.dataset != "digits":
-        where += f" --train_dir {args.train_dir} --val_dir {args.val_dir}"
+    if args.dataset in ("custom", "imagenet", "imagenet100"):
+        where += f" --train_dir {args.train_dir} --val_dir {args.val_dir or 'LABELLED_IMAGES'}"
     run.report(
         started,
         f"{training.python_command('knn')} --pretrained_feature_extractor {run.folder} {where}"
@@ -180,10 +190,12 @@ def build_parser(method_class: type, known: Sequence[str]) -> Parser:
     return parser
 
 
-def check_flags(args: Namespace) -> None:
+def check_flags(args: Namespace, method_class: type) -> None:
     from solo_hcsc.training import check_ranges
 
     check_ranges(args)
+    if hasattr(method_class, "check_flags"):
+        method_class.check_flags(args)
     if not 0 < args.data_fraction <= 1:
         raise UserError(f"--data_fraction {args.data_fraction}: must be above 0 and at most 1")
     if args.scheduler in ("reduce", "exponential"):
@@ -217,10 +229,8 @@ def check_flags(args: Namespace) -> None:
     if args.method == "wmse" and args.batch_size % args.whitening_size:
         raise UserError(f"--whitening_size {args.whitening_size} must divide --batch_size {args.batch_size}")
     if args.method == "dino" and args.warmup_teacher_temperature_epochs > args.max_epochs:
-        raise UserError(
-            f"--warmup_teacher_temperature_epochs {args.warmup_teacher_temperature_epochs} is longer than the run; "
-            f"give at most --max_epochs, {args.max_epochs}"
-        )
+        note(f"--warmup_teacher_temperature_epochs: shortened to the run's {args.max_epochs} epochs")
+        args.warmup_teacher_temperature_epochs = args.max_epochs
     if args.method == "deepclusterv2" and len(set(args.num_prototypes)) > 1:
         raise UserError(f"--num_prototypes: deepclusterv2 wants equal numbers, not {args.num_prototypes}")
     low, high = getattr(args, "base_tau_momentum", 0), getattr(args, "final_tau_momentum", 1)

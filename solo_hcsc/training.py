@@ -11,6 +11,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from solo.utils.checkpointer import Checkpointer, random_string
 
 from solo_hcsc.errors import UserError, is_main_process
@@ -29,8 +30,7 @@ class Run:
         self.folder = self.logdir / self.id
         self.checkpointer = Checkpointer(args, logdir=self.logdir, frequency=args.checkpoint_frequency)
 
-    def make_folder(self) -> None:
-        """Called after every check: the first thing that a run writes."""
+    def _make_folder(self) -> None:
         if not is_main_process():
             return
         try:
@@ -44,7 +44,14 @@ class Run:
                 f"({error.strerror}); give another folder"
             ) from error
 
-    def trainer(self, model: LightningModule, callbacks: list[Callback]) -> Trainer:
+    def trainer(self, callbacks: list[Callback]) -> Trainer:
+        """Lightning's Trainer for these flags; writes nothing yet."""
+        try:
+            return self._trainer(callbacks)
+        except (ValueError, TypeError, MisconfigurationException) as error:
+            raise UserError(f"Lightning does not accept these flags: {str(error).splitlines()[0]}") from error
+
+    def _trainer(self, callbacks: list[Callback]) -> Trainer:
         args = self.args
         hidden = args.progress_bar_refresh_rate == 0 or not args.enable_progress_bar
         progress = None if hidden else progress_callback()
@@ -82,7 +89,7 @@ class Run:
             enable_model_summary=False,
             enable_checkpointing=False,  # the framework's Checkpointer does it
             default_root_dir=self.folder,
-            logger=self._loggers(model),
+            logger=self._loggers(),
             callbacks=[
                 self.checkpointer,
                 StopOnNonFiniteLoss(self.checkpointer),
@@ -92,21 +99,28 @@ class Run:
             ],
         )
 
-    def _loggers(self, model: LightningModule) -> list[Logger]:
+    def _loggers(self) -> list[Logger]:
         loggers: list[Logger] = [CSVLogger(self.logdir, name="", version=self.id)]
         if self.args.wandb and is_main_process():
-            wandb_logger = WandbLogger(
-                name=self.args.name,
-                project=self.args.project,
-                entity=self.args.entity,
-                offline=self.args.offline,
-                id=self.id,
-                save_dir=self.folder,
+            loggers.append(
+                WandbLogger(
+                    name=self.args.name,
+                    project=self.args.project,
+                    entity=self.args.entity,
+                    offline=self.args.offline,
+                    id=self.id,
+                    save_dir=self.folder,
+                )
             )
-            wandb_logger.watch(model, log="gradients", log_freq=100)
-            wandb_logger.log_hyperparams(self.args)
-            loggers.append(wandb_logger)
         return loggers
+
+    def begin(self, model: LightningModule, trainer: Trainer) -> None:
+        """The first thing that a run writes: called after every check."""
+        self._make_folder()
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.watch(model, log="gradients", log_freq=100)
+                logger.log_hyperparams(self.args)
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -134,7 +148,10 @@ class StopOnNonFiniteLoss(Callback):
         self.checkpointer = checkpointer
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
-        if not torch.isfinite(loss):
+        finite = bool(torch.isfinite(loss))
+        if trainer.world_size > 1:  # all processes stop together, or those without a NaN wait for ever
+            finite = trainer.strategy.reduce_boolean_decision(finite, all=True)
+        if not finite:
             saved = getattr(self.checkpointer, "last_ckpt", None)
             terms = getattr(pl_module, "loss_terms", {})
             guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
@@ -182,6 +199,17 @@ def check_ranges(args: Namespace) -> None:
             for one in values:
                 if isinstance(one, (int, float)) and not allowed(one):
                     raise UserError(f"--{name} {one}: {meaning}")
+    for name in ("mean", "std"):
+        if len(getattr(args, name)) != 3:
+            raise UserError(f"--{name}: give three values, one for each colour")
+    if max(getattr(args, "hue", [0])) > 0.5:
+        raise UserError(f"--hue {max(args.hue)}: must be at most 0.5")
+    if args.seed >= 2**32:
+        raise UserError(f"--seed {args.seed}: must be below {2**32}")
+    if "vit" in (args.encoder or "") and args.patch_size > args.crop_size[0]:
+        raise UserError(f"--patch_size {args.patch_size}: larger than --crop_size {args.crop_size[0]}")
+    if args.name and "/" in args.name:
+        raise UserError(f"--name {args.name}: is part of a file name and must not contain /")
     if args.scheduler == "step" and not args.lr_decay_steps:
         raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
     if args.lars and args.optimizer != "sgd":
@@ -210,11 +238,26 @@ def check_batches(flag: str, images: int, args: Namespace) -> int:
     return share // args.batch_size
 
 
-def check_resume(path: Path, model: LightningModule) -> None:
-    """Refuses a checkpoint that cannot be read, or is not this model's, before anything is written."""
+class FinishedError(UserError):
+    """The checkpoint to resume from is the run's last."""
+
+
+def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
+    """Refuses a checkpoint that cannot be read or gone on from, before anything is written."""
     from solo_hcsc.checkpoints import load_checkpoint
 
-    state = load_checkpoint(path)["state_dict"]
+    checkpoint = load_checkpoint(path)
+    for name, options in getattr(model, "resolved_options", {}).items():
+        saved = checkpoint.get(name, options)
+        other = [key for key in options if saved.get(key) != options[key]]
+        if other:
+            raise UserError(
+                f"{path} was trained with --{other[0]} {saved.get(other[0])}, not {options[other[0]]}; "
+                "use its flags, or start anew"
+            )
+    if checkpoint.get("epoch", -1) + 1 >= max_epochs:
+        raise FinishedError(f"{path} has finished epoch {checkpoint['epoch'] + 1} of {max_epochs}: raise --max_epochs")
+    state = checkpoint["state_dict"]
     own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     missing = [key for key in own if key not in state]
     other = [key for key in own if key in state and own[key].shape != state[key].shape]

@@ -1,6 +1,6 @@
 """The queue, the tree and the loss of a batch together; presets, ablations and state."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import oracles
@@ -15,6 +15,7 @@ from solo_hcsc.errors import UserError
 from solo_hcsc.flags import Parser
 from solo_hcsc.hierarchy import build_hierarchy
 from solo_hcsc.options import PRESETS, Options, add_option_flags, as_dict, check_schedule, resolve_options
+from solo_hcsc.selection import instance_keep_probability, prototype_keep_probability
 
 D, N = 8, 120
 
@@ -64,26 +65,70 @@ def test_one_level_without_selection_is_pcls_pair_of_terms():
 
 
 @pytest.mark.parametrize("preset", ["paper", "recommended"])
-def test_loss_is_eq_10_for_the_masks_that_were_drawn(preset, monkeypatch):
-    drawn = record_draws(monkeypatch)
+def test_loss_is_eq_10_for_what_was_left_out(preset, monkeypatch):
+    drawn = record(monkeypatch, "sample_rows")
     z, key, index, local = batch()
     coding = make(preset=preset)
-    loss = coding(z, key, index, local, 1.0).loss
-    assert len(drawn) == 3 + 2  # every level's queue, and the prototypes of all levels but the top
+    drawn.clear()
+    coded = coding(z, key, index, local, 1.0)
+    assert len(drawn) == 2  # the prototypes of all levels but the top
     levels = [coding.level(number) for number in range(3)]
     by = [None if preset == "recommended" else temperatures for _, temperatures, _ in levels]
-    clusters = [coding_module.most_similar(z, p, t).tolist() for (p, _, _), t in zip(levels, by, strict=True)]
+    clusters = [coding_module.most_similar(z, p, t) for (p, _, _), t in zip(levels, by, strict=True)]
     arrays = [x.double().numpy() for x in (z, key, coding.queue)]
-    instance = oracles.eq6(*arrays, [mask.numpy() for mask in drawn[:3]], 0.2)
+    instance = oracles.eq6(*arrays, [~mask.numpy() for mask in coded.left_out()], 0.2)
     prototypes = [p.double().numpy() for p, _, _ in levels]
     temperatures = [t.double().numpy() for _, t, _ in levels]
-    keep = [drawn[3].numpy(), drawn[4].numpy(), None]
-    proto = oracles.eq9(arrays[0], prototypes, temperatures, clusters, keep)
-    assert loss.item() == pytest.approx(instance + proto, rel=1e-5)
+    keep = [(drawn[n] != levels[n][2][clusters[n]][:, None]).numpy() for n in range(2)]
+    proto = oracles.eq9(arrays[0], prototypes, temperatures, [c.tolist() for c in clusters], [*keep, None])
+    assert coded.loss.item() == pytest.approx(instance + proto, rel=1e-5)
+    for level in range(3):
+        assert coded.parts[f"left_out_{level}"] == pytest.approx(coded.left_out()[level].float().mean().item())
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_shared_draws_have_eq_4s_frequencies_and_are_independent(number):
+    coding = make()
+    prototypes, temperatures, _ = coding.level(number)
+    clusters = torch.arange(len(prototypes))
+    keep = instance_keep_probability(coding.queue, prototypes, temperatures, clusters).double()
+    times = 20_000
+    drawn = coding.draw_clusters(coding.queue.repeat(times, 1))[number].view(times, -1)
+    left_out = (drawn[:, None, :] == clusters[:, None]).double()  # (times, M, Q)
+    error = (keep * (1 - keep) / times).sqrt()
+    assert ((left_out.mean(0) - (1 - keep)).abs() <= 4 * error + 1 / times).all()
+    query = left_out[:, 0] - left_out[:, 0].mean(0)
+    correlation = query.T @ query / times
+    scale = correlation.diagonal().sqrt().clamp(min=1e-6)
+    assert (correlation / scale / scale[:, None] - torch.eye(len(scale))).abs().max() < 5 / times**0.5
+
+
+def test_parents_are_drawn_with_eq_7s_frequencies(monkeypatch):
+    coding = make()
+    prototypes, _, parents = coding.level(0)
+    upper, upper_temperatures, _ = coding.level(1)
+    clusters = torch.tensor([0, 4])
+    keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters).double()
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.stack([~coding._prototype_mask(clusters, 0, generator) for _ in range(20_000)]).double()
+    error = (keep * (1 - keep) / len(drawn)).sqrt()
+    assert ((drawn.mean(0) - (1 - keep)).abs() <= 4 * error + 1 / len(drawn)).all()
+
+
+def test_a_new_tree_redraws_the_queues_clusters_and_a_new_key_draws_its_own():
+    coding = make()
+    first = coding.queue_clusters.clone()
+    assert (first >= 0).all()
+    assert (first.amax(1) < torch.tensor(coding.kept)).all()
+    coding.install(build_hierarchy(unit(N, D, seed=8), coding.options), epoch=1)
+    second = coding.queue_clusters.clone()
+    assert not torch.equal(first, second)
+    coding.enqueue(unit(3, D, seed=3), torch.zeros(3, dtype=torch.long), 0)
+    assert torch.equal(coding.queue_clusters[:, 3:], second[:, 3:])
 
 
 def test_official_preset_is_the_released_codes_loss_and_gradient(monkeypatch):
-    drawn = record_draws(monkeypatch)
+    drawn = record(monkeypatch, "draw")
     z, key, index, local = batch()
     z.requires_grad_()
     coding = make(preset="official")
@@ -114,32 +159,32 @@ def test_official_preset_is_the_released_codes_loss_and_gradient(monkeypatch):
             assert z.grad[b, d].item() == pytest.approx(slope, abs=1e-5)
 
 
-def record_draws(monkeypatch):
-    drawn = []
+def record(monkeypatch, name):
+    """What a function of the selection returned, call by call."""
+    results = []
+    original = getattr(coding_module, name)
 
-    def recorded(keep, generator):
-        drawn.append(draw(keep, generator))
-        return drawn[-1]
+    def recorded(*args):
+        results.append(original(*args))
+        return results[-1]
 
-    draw = coding_module.draw
-    monkeypatch.setattr(coding_module, "draw", recorded)
-    return drawn
+    monkeypatch.setattr(coding_module, name, recorded)
+    return results
 
 
 def test_small_crops_are_further_queries():
     z, key, index, _ = batch()
     local = [unit(6, D, seed=seed) for seed in (4, 5)]
     plain = {"instance_selection": False, "prototype_selection": False}
-    own = [make(**plain)(view, key, index, [], 1.0).loss for view in (z, *local)]
     # A small crop's prototype is the one of the large crop, so compare the instance terms alone.
     own = [make(**plain, prototype_loss=False)(view, key, index, [], 1.0).loss for view in (z, *local)]
     mean = make(**plain, prototype_loss=False)(z, key, index, local, 1.0).loss
     assert mean.item() == pytest.approx((own[0] + (own[1] + own[2]) / 2).item(), rel=1e-5)
     total = make(**plain, prototype_loss=False, local_views="sum")(z, key, index, local, 1.0).loss
     assert total.item() == pytest.approx(sum(own).item(), rel=1e-5)
-    unselected = make(local_selection=False, prototype_loss=False)
-    everything = make(prototype_loss=False)
-    assert unselected(z, key, index, local, 1.0).loss != everything(z, key, index, local, 1.0).loss
+    for other in ({"prototype_loss": False}, {"instance_loss": False, "instance_selection": False}):
+        losses = [make(local_selection=flag, **other)(z, key, index, local, 1.0).loss for flag in (True, False)]
+        assert losses[0] != losses[1]
 
 
 ABLATION = {  # the rows of the paper's table: hierarchy, instance loss, prototype loss, and the two selections
@@ -219,11 +264,12 @@ def test_precision_and_recall_of_left_out_negatives():
 
 def test_state_loads_strictly_with_another_number_of_clusters_and_goes_on_the_same():
     coding = make()
-    assert coding.kept != make(min_cluster_size=20, num_prototypes=[6, 3, 2]).kept
+    other = make(seed=9)
+    other.install(build_hierarchy(unit(N, D, seed=3), replace(other.options, min_cluster_size=15)), epoch=5)
+    assert other.kept != coding.kept
     z, key, index, local = batch()
     coding(z, key, index, local, 1.0)
     coding.enqueue(key, index, 5)
-    other = make(clustered=False, seed=9)
     other.load_state_dict(coding.state_dict(), strict=True)
     assert other.kept == coding.kept
     assert other.clustered_epoch == 0
@@ -294,4 +340,6 @@ def test_warmup_must_be_shorter_than_the_run():
     with pytest.raises(UserError, match="--proto_warmup_epochs 20: must be shorter than the run, --max_epochs 20"):
         check_schedule(resolve_options({}), 20)
     check_schedule(resolve_options({}), 21)
-    check_schedule(resolve_options({"prototype_loss": False}), 5)
+    with pytest.raises(UserError, match="nothing would be clustered"):
+        check_schedule(resolve_options({"prototype_loss": False}), 5)
+    check_schedule(resolve_options({"prototype_loss": False, "instance_selection": False}), 5)

@@ -1,9 +1,10 @@
+import shutil
 from argparse import Namespace
 from collections import Counter
 
 import torch
 from PIL import Image
-from tiny import SMALL, run
+from tiny import SMALL, make_images, run
 
 from solo_hcsc import data
 from solo_hcsc.digits import lay_out_digits
@@ -33,6 +34,15 @@ def test_custom_evaluation_follows_the_crop_size(images):
     train, val = data.evaluation_sets(args, *data.evaluation_transforms(args))
     assert train[0][0].shape == val[0][0].shape == (3, 48, 48)
     assert val[0][0].min() >= -1
+
+
+def test_validation_keeps_trainings_class_numbers_where_a_class_is_missing(tmp_path):
+    make_images(tmp_path / "train", classes=3, per_class=2)
+    make_images(tmp_path / "val", classes=3, per_class=2)
+    shutil.rmtree(tmp_path / "val" / "class 1")
+    args = settings(tmp_path)
+    _, val = data.evaluation_sets(args, *data.evaluation_transforms(args))
+    assert [val[i][1] for i in range(4)] == [0, 0, 2, 2]
 
 
 def test_fraction_is_stratified_reproducible_and_reindexed(images):

@@ -105,6 +105,62 @@ def test_gradients_agree_with_finite_differences(left_out):
     assert gradcheck(lambda x: losses.proto_nce(x, prototypes, temperatures, clusters, keep, left_out), z)
 
 
+SHARED = {  # the clusters that the queue's entries drew: few of a query's, all of one, none
+    "listed": (64, 300, 40),
+    "masked": (64, 300, 2),
+    "one query": (1, 300, 40),
+}
+
+
+@pytest.mark.parametrize("shape", SHARED)
+@pytest.mark.parametrize("tau", [0.2, 0.05])
+def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau):
+    batch, size, clusters = SHARED[shape]
+    generator = torch.Generator().manual_seed(0)
+    z, key, queue = unit(batch, D, seed=1).float(), unit(batch, D, seed=2).float(), unit(size, D, seed=3).float()
+    drawn = torch.randint(clusters, (3, size), generator=generator)
+    own = torch.randint(clusters, (3, batch), generator=generator)
+    drawn[1], own[1] = 0, 0  # a level that leaves everything out for everybody
+    drawn[2] = -1  # and one that leaves out nothing
+    weights = torch.ones(batch, size)
+    few_or_many = [
+        type(losses._left_out(a, c, weights, weights.double().sum(1))).__name__ for a, c in zip(drawn, own, strict=True)
+    ]
+    assert few_or_many == ["_Masked" if shape == "masked" else "_Listed", "_Masked", "_Listed"]
+    weight = torch.tensor([0.5, 2.0, 1.0])
+    results = []
+    for fast in (True, False):
+        x = z.clone().requires_grad_()
+        if fast:
+            levels = losses.selected_info_nce(x, key, queue, tau, drawn, own)
+        else:
+            keep = [a != c[:, None] for a, c in zip(drawn, own, strict=True)]
+            levels = torch.stack([losses.info_nce(x, key, queue, tau, mask) for mask in keep])
+        (levels * weight).sum().backward()
+        results.append((levels.detach(), x.grad))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-4, atol=1e-5)
+
+
+def test_left_out_entries_that_are_nearly_all_of_the_sum_do_not_spoil_the_rest():
+    z = unit(4, D, seed=1).float()
+    queue = torch.cat([z, -z.mean(0, keepdim=True).repeat(200, 1)])  # four perfect matches among far ones
+    queue = queue / queue.norm(dim=1, keepdim=True)
+    drawn = torch.cat([torch.arange(4), torch.full((200,), 9)])[None]
+    own = torch.arange(4)[None]
+    keep = drawn[0] != own[0][:, None]
+    exact = losses.info_nce(z.double(), -z.double(), queue.double(), 0.05, keep)
+    assert losses.selected_info_nce(z, -z, queue, 0.05, drawn, own)[0].item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+def test_shared_draws_gradient_agrees_with_finite_differences():
+    z, key, queue, *_ = case("random")
+    z.requires_grad_()
+    drawn = torch.arange(Q).remainder(7).expand(2, Q)
+    own = torch.tensor([[0, 1, 2, 3, 4], [6, 6, 6, 6, 6]])
+    assert gradcheck(lambda x: losses.selected_info_nce(x, key, queue, 0.2, drawn, own), z)
+
+
 def test_masked_negative_leaves_the_denominator():
     z, key, queue, *_ = case("random")
     keep = torch.ones(B, Q, dtype=torch.bool)

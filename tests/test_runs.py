@@ -73,7 +73,8 @@ def test_vit_pretrains_and_is_evaluated(custom, tmp_path, capsys):
 
 
 def test_two_processes_train_together(custom, tmp_path):
-    flags = "--method mocov2plus --queue_size 32 --knn_eval --devices 2 --strategy ddp --max_epochs 2".split()
+    flags = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
+    flags += "--knn_eval --devices 2 --strategy ddp --max_epochs 2".split()
     out = run("pretrain", *custom, *SMALL, *flags, cwd=tmp_path)
     assert "2 CPU processes, 32-true; 2 batches of 8" in out.stdout
     assert out.stdout.count("done in") == 1
@@ -129,22 +130,31 @@ def test_images_without_labels_train_with_a_finite_loss(images, tmp_path):
     assert re.search(r"epoch 1/1: loss \d", out.stderr)
 
 
-def test_auto_resume_and_umap(custom, tmp_path):
+def test_auto_resume_and_umap(custom, tmp_path, monkeypatch, capsys):
     flags = [*custom, *SMALL, "--method", "simsiam", "--proj_hidden_dim", "16", "--pred_hidden_dim", "16"]
     flags += ["--max_epochs", "2", "--auto_resume"]
-    first = run("pretrain", *flags, "--limit_train_batches", "2", "--auto_umap", cwd=tmp_path)
-    assert "starting anew" in first.stderr
-    assert len(list((tmp_path / "auto_umap").rglob("*.pdf"))) == 2
-    second = run("pretrain", *flags, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run_here("pretrain", *flags, "--max_steps", "4", "--checkpoint_frequency", "9", "--auto_umap")
+    captured = capsys.readouterr()
+    assert "starting anew" in captured.err
+    assert len(list((tmp_path / "auto_umap").rglob("*.pdf"))) == 1
     checkpoint = only(tmp_path / "trained_models", "*.ckpt").relative_to(tmp_path)
-    assert f"resuming from {checkpoint}" in second.stdout
+    run_here("pretrain", *flags)
+    captured = capsys.readouterr()
+    assert f"resuming from {checkpoint}" in captured.out
+    assert "epoch 2/2" in captured.err
+    assert "epoch 1/2" not in captured.err
+    folders = list((tmp_path / "trained_models").rglob("args.json"))
+    run_here("pretrain", *flags)
+    assert "nothing to do" in capsys.readouterr().out
+    assert list((tmp_path / "trained_models").rglob("args.json")) == folders
 
 
 @pytest.mark.parametrize("method", ["dino", "wmse", "vicreg", "barlow_twins", "nnclr", "nnbyol", "nnsiam", "ressl"])
 def test_every_other_method_takes_a_step(method, custom, tmp_path):
     extra = {
         "wmse": "--whitening_size 8 --proj_output_dim 4",
-        "dino": "--num_prototypes 16 --warmup_teacher_temperature_epochs 0 --gradient_clip_val 1 --clip_grad 1",
+        "dino": "--num_prototypes 16 --gradient_clip_val 1 --clip_grad 1",
     }.get(method, "--queue_size 16" if method in ("nnclr", "nnbyol", "nnsiam", "ressl") else "")
     flags = f"--method {method} --proj_hidden_dim 16 {extra} --max_epochs 1 --limit_train_batches 2".split()
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from tiny import ROOT, only
 
 from solo_hcsc import pretrain
+from solo_hcsc.registry import load_methods
 
 SCRIPTS = sorted((ROOT / "scripts" / "pretrain").rglob("*.sh"))
 SMALL = (
@@ -33,7 +34,8 @@ def call(script: Path, *flags: str, cwd: Path) -> None:
 def test_flags_of_every_script_make_sense(script):
     text = script.read_text().partition("python -m solo_hcsc.pretrain")[2]
     words = [word.replace("$1", "custom") for word in shlex.split(text) if "$@" not in word and "${@" not in word]
-    pretrain.check_flags(pretrain.parse([word for word in words if word.strip()]))
+    args = pretrain.parse([word for word in words if word.strip()])
+    pretrain.check_flags(args, load_methods()[args.method])
 
 
 @pytest.mark.parametrize("script", [s for s in SCRIPTS if "hcsc" in s.name], ids=lambda s: f"{s.parent.name}-{s.stem}")

@@ -31,12 +31,21 @@ def test_finished_setup_is_skipped():
 def test_broken_environment_is_made_anew_and_a_missing_package_is_named(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text("half an interpreter")
+    (tmp_path / ".solo_hcsc-made").touch()
     out = set_up(tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS="")
     assert out.returncode == 2
     assert "making a virtual environment" in out.stdout
     assert out.stderr.startswith("setup: could not get: setuptools")
     assert len(out.stderr.splitlines()) == 1
     assert not list(tmp_path.glob(".solo_hcsc-setup*")), "an unfinished set-up must not look finished"
+
+
+def test_somebody_elses_environment_is_never_cleared(tmp_path):
+    (tmp_path / "precious.txt").touch()
+    out = set_up(tmp_path)
+    assert out.returncode == 2
+    assert "has no working pip" in out.stderr
+    assert (tmp_path / "precious.txt").exists()
 
 
 def test_too_old_a_python_is_refused(tmp_path):

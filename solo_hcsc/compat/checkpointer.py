@@ -33,6 +33,7 @@ def save_the_last_epoch() -> None:
 
     def on_train_epoch_end(self: Any, trainer: Any, _: Any) -> None:
         is_last = trainer.current_epoch + 1 == trainer.max_epochs or trainer.should_stop
+        is_last = is_last or 0 < trainer.max_steps <= trainer.global_step
         if is_last or trainer.current_epoch % self.frequency == 0:
             self.save(trainer)
 
