@@ -1,26 +1,37 @@
 #!/usr/bin/env bash
-# Sets up, pretrains a small model on scikit-learn's digits, evaluates it with KNN and a linear classifier.
-# Flags after the script's name go to pretraining, e.g. --method swav --max_epochs 20.
+# Sets up, pretrains HCSC on scikit-learn's digits, evaluates it with KNN and a linear classifier.
+# Flags after the script's name go to pretraining, e.g. --max_epochs 30 or --preset paper.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 folder=trained_models/quickstart/$(date +%Y%m%d-%H%M%S)
 
+# Digits are small and grey: mild crops, no flips, no colours.
 python -m solo_hcsc.pretrain \
     --dataset digits \
-    --method mocov2plus \
+    --method hcsc \
     --encoder resnet18 \
-    --max_epochs 10 \
+    --max_epochs 15 \
     --batch_size 64 \
     --num_workers 2 \
     --optimizer sgd \
-    --lr 0.3 \
-    --classifier_lr 0.03 \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
+    --lr 0.25 \
+    --classifier_lr 0.03 \
     --crop_size 32 \
-    --min_scale 0.4 \
+    --min_scale 0.7 \
     --horizontal_flip_prob 0 \
-    --queue_size 1024 \
-    --temperature 0.2 \
+    --brightness 0.2 \
+    --contrast 0.2 \
+    --saturation 0 \
+    --hue 0 \
+    --gray_scale_prob 0 \
+    --gaussian_prob 0 \
+    --num_prototypes 60 30 15 \
+    --queue_size 128 \
+    --temperature 0.1 \
+    --base_tau_momentum 0.99 \
+    --final_tau_momentum 0.99 \
+    --proto_warmup_epochs 5 \
     --checkpoint_dir "$folder" \
     "$@"
 

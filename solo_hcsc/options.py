@@ -31,8 +31,8 @@ class Options:
     proto_warmup_epochs: int = option(20, "first epochs without the prototype loss")
     clustering_start: int = option(-1, "epoch of the first clustering and selection; -1: where the warm-up ends")
     recluster_every: int = option(1, "epochs between clusterings")
-    proto_weight: float = option(1.0, "weight of the prototype loss")
-    proto_ramp_epochs: int = option(0, "epochs over which that weight grows from 0, after the warm-up")
+    proto_weight: float = option(0.2, "weight of the prototype loss")
+    proto_ramp_epochs: int = option(5, "epochs over which that weight grows, after the warm-up")
     symmetric: bool = option(False, "each view is query and key, at twice the cost")
 
     # ---- the paper's ablation ----
@@ -81,6 +81,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The equations to the letter.
     "paper": {
         "clustering_start": 0,
+        "proto_weight": 1.0,
+        "proto_ramp_epochs": 0,
         "query_cluster": "similarity",
         "temperature_scaling": "none",
         "clustered_encoder": "online",
@@ -88,6 +90,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # The authors' released code.
     "official": {
+        "proto_weight": 1.0,
+        "proto_ramp_epochs": 0,
         "left_out": "zero_logit",
         "query_cluster": "assignment",
         "icsc_levels": "sum",
