@@ -79,7 +79,7 @@ def knn_accuracy(encoder: torch.nn.Module, digits: Path, k: int) -> float:
 
 
 def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_path):
-    """A third of the quickstart's epochs. With K=200, where random features fail: measured 81 % and FLOOR_SEEN."""
+    """A third of the quickstart's epochs, judged with K=200, where random features stay at 81 %."""
     text = (
         (ROOT / "scripts" / "quickstart.sh").read_text().partition("solo_hcsc.pretrain")[2].partition("--checkpoint")[0]
     )

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# HCSC on ImageNet with the paper's settings, eight GPUs: bash scripts/pretrain/imagenet/hcsc.sh [flags]
+# HCSC on ImageNet with the paper's sizes and schedule, eight GPUs: bash scripts/pretrain/imagenet/hcsc.sh [flags]
 # Batch 256 over all GPUs, lr 0.03 (the released code's; the paper gives none), 200 epochs, 20 of them warm-up.
-# --preset official computes what the authors' released code does.
+# The preset is `recommended`; --preset official computes what the authors' released code does, --preset paper the
+# paper's equations to the letter.
 python -m solo_hcsc.pretrain \
     --dataset imagenet \
     --encoder resnet50 \
