@@ -106,7 +106,7 @@ def test_lightning_1_flag_file_runs_with_device_and_paths_overridden(custom, tmp
     assert list(tmp_path.rglob("*.wandb")), "an offline wandb run"
 
 
-def test_lightning_1_multicrop_flag_file_runs(custom, tmp_path):
+def test_lightning_1_multicrop_flag_file_runs(custom, tmp_path, monkeypatch, capsys):
     """solo-learn's multi-crop flags, as for BYOL on imagenet-100, with DALI."""
     flags = (
         "--encoder resnet18 --gpus 0,1 --accelerator ddp --precision 16 --optimizer sgd --lars --grad_clip_lars "
@@ -117,9 +117,11 @@ def test_lightning_1_multicrop_flag_file_runs(custom, tmp_path):
     ).split()
     crops = ["--crop_size", "32", "32", "16"]
     run("pretrain", *flags, *custom, *SMALL[2:], *crops, "--max_epochs", "1", cwd=tmp_path)
-    out = run("linear", *custom, *SMALL, "--dali", "--max_epochs", "1", "--scheduler", "step", "--lr_decay_steps",
-              "1", "--pretrained_feature_extractor", "trained_models", cwd=tmp_path)  # fmt: skip
-    assert "note: --dali_device gpu needs a GPU" in out.stderr
+    monkeypatch.chdir(tmp_path)
+    linear = "--dali --max_epochs 1 --scheduler step --lr_decay_steps 1 --pretrained_feature_extractor trained_models"
+    run_here("linear", *custom, *SMALL, *linear.split())
+    assert "note: --dali_device gpu needs a GPU" in capsys.readouterr().err
+    assert only(tmp_path, "linear.json")
 
 
 def test_images_without_labels_train_with_a_finite_loss(images, tmp_path):
