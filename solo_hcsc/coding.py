@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from solo_hcsc.hierarchy import Hierarchy, Level
-from solo_hcsc.losses import info_nce, over_levels, proto_nce, selected_info_nce
+from solo_hcsc.losses import info_nce, over_levels, proto_nce, selected_info_nce, selected_proto_nce
 from solo_hcsc.options import Options
 from solo_hcsc.selection import (
     draw,
@@ -40,10 +40,11 @@ class _PairDraws:
     queue: torch.Tensor
     masks: list[torch.Tensor | None]
 
-    def of(self, z: torch.Tensor) -> list[torch.Tensor]:
-        """Eq. 1 at every level."""
+    def of(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Eq. 6 and its levels (L,)."""
         tau, left_out = self.options.temperature, self.options.left_out
-        return [info_nce(z, self.key, self.queue, tau, mask, left_out) for mask in self.masks]
+        losses = [info_nce(z, self.key, self.queue, tau, mask, left_out) for mask in self.masks]
+        return over_levels(losses, self.options.icsc_levels), torch.stack(losses)
 
     def left_out(self) -> list[torch.Tensor]:
         """Per level (B, Q): True where an entry was left out."""
@@ -64,9 +65,10 @@ class _SharedDraws:
     queue_clusters: torch.Tensor  # (L, Q)
     clusters: torch.Tensor  # (L, B)
 
-    def of(self, z: torch.Tensor) -> list[torch.Tensor]:
+    def of(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         draws = self.queue_clusters, self.clusters
-        return list(selected_info_nce(z, self.key, self.queue, self.options.temperature, *draws))
+        mean, levels = selected_info_nce(z, self.key, self.queue, self.options.temperature, *draws)
+        return mean if self.options.icsc_levels == "mean" else mean * len(levels), levels
 
     def left_out(self) -> list[torch.Tensor]:
         return [drawn == own[:, None] for drawn, own in zip(self.queue_clusters, self.clusters, strict=True)]
@@ -198,31 +200,27 @@ class SelectiveCoding(nn.Module):
         self, z: torch.Tensor, key: torch.Tensor, index: torch.Tensor, local: list[torch.Tensor], proto_weight: float
     ) -> Coded:
         options, generator = self.options, self.generator(z.device)
-        levels = range(len(self.kept))
-        clusters = [self.find_clusters(z, index, level) for level in levels]
+        cosines = self._cosines(z)
+        clusters = [self.find_clusters(cosine, index, level) for level, cosine in enumerate(cosines)]
         instance = self._instance_losses(key, clusters, generator)
 
         parts: dict[str, torch.Tensor] = {}
         loss = z.new_zeros(())
         if options.instance_loss:
-            losses = instance.of(z)
+            mean, losses = instance.of(z)
             parts |= {f"instance_loss_{level}": value for level, value in enumerate(losses)}
-            loss = loss + over_levels(losses, options.icsc_levels)
+            loss = loss + mean
             if local:
                 selecting = instance if options.local_selection else self._instance_losses(key, [], generator)
-                views = [over_levels(selecting.of(view), options.icsc_levels) for view in local]
-                loss = loss + over_levels(views, options.local_views)
+                loss = loss + over_levels([selecting.of(view)[0] for view in local], options.local_views)
         if self.kept and options.prototype_loss and proto_weight > 0:
-            masks = [self._prototype_mask(clusters[level], level, generator) for level in levels]
-            losses = [self._proto_nce(z, clusters[level], level, masks[level]) for level in levels]
+            masks = [self._prototype_mask(own, level, generator) for level, own in enumerate(clusters)]
+            losses = self._prototype_losses(z, cosines, clusters, masks)
             parts |= {f"prototype_loss_{level}": value for level, value in enumerate(losses)}
-            loss = loss + proto_weight * over_levels(losses)
+            loss = loss + proto_weight * losses.mean()
             if local:
-                masks = masks if options.local_selection else [None for _ in levels]
-                views = [
-                    over_levels([self._proto_nce(view, clusters[level], level, masks[level]) for level in levels])
-                    for view in local
-                ]
+                masks = masks if options.local_selection else [None for _ in masks]
+                views = [self._prototype_losses(view, self._cosines(view), clusters, masks).mean() for view in local]
                 loss = loss + proto_weight * over_levels(views, options.local_views)
         parts |= {f"left_out_{level}": share for level, share in enumerate(instance.shares())}
         return Coded(loss, parts, instance.left_out)
@@ -231,22 +229,26 @@ class SelectiveCoding(nn.Module):
         self, key: torch.Tensor, clusters: list[torch.Tensor], generator: torch.Generator
     ) -> _PairDraws | _SharedDraws:
         """Eq. 5: which entries are left out for queries of these clusters, and the losses with them."""
-        queue = self.queue.clone()  # the keys of this batch come in before the backward pass
         selecting = bool(clusters) and self.options.instance_selection
         if selecting and self.shares_draws:
-            return _SharedDraws(self.options, key, queue, self.queue_clusters.clone(), torch.stack(clusters))
+            return _SharedDraws(self.options, key, self.queue, self.queue_clusters, torch.stack(clusters))
         masks: list[torch.Tensor | None] = [None]
         if selecting:
             masks = [self._instance_mask(clusters[level], level, generator) for level in range(len(self.kept))]
+        queue = self.queue.clone()  # the keys of this batch come in before the backward pass
         return _PairDraws(self.options, key, queue, masks)
 
     @torch.no_grad()
-    def find_clusters(self, z: torch.Tensor, index: torch.Tensor, level: int) -> torch.Tensor:
+    def _cosines(self, z: torch.Tensor) -> list[torch.Tensor]:
+        """The queries' similarity to every prototype, per level (B, M)."""
+        return [z @ self.level(number)[0].T for number in range(len(self.kept))]
+
+    @torch.no_grad()
+    def find_clusters(self, cosine: torch.Tensor, index: torch.Tensor, level: int) -> torch.Tensor:
         """c(z): the queries' clusters (B,) at a level."""
         if self.options.query_cluster == "assignment":
             return self.assignments[level, index]
-        prototypes, temperatures, _ = self.level(level)
-        return most_similar(z, prototypes, temperatures if self.options.query_cluster == "similarity" else None)
+        return most_similar(cosine, self.level(level)[1] if self.options.query_cluster == "similarity" else None)
 
     @torch.no_grad()
     def _instance_mask(self, clusters: torch.Tensor, level: int, generator: torch.Generator) -> torch.Tensor:
@@ -269,12 +271,24 @@ class SelectiveCoding(nn.Module):
         keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
         return draw(keep.clamp(0.0001, 0.999) if self.options.clamp_probabilities else keep, generator)
 
-    def _proto_nce(
-        self, z: torch.Tensor, clusters: torch.Tensor, level: int, mask: torch.Tensor | None
+    def _prototype_losses(
+        self,
+        z: torch.Tensor,
+        cosines: list[torch.Tensor],
+        clusters: list[torch.Tensor],
+        masks: list[torch.Tensor | None],
     ) -> torch.Tensor:
-        prototypes, temperatures, _ = self.level(level)
-        candidates = self._candidates(clusters, level) if self.options.proto_negatives == "outside_batch" else None
-        return proto_nce(z, prototypes, temperatures, clusters, mask, self.options.left_out, candidates)
+        """Eq. 2 at every level (L,)."""
+        losses = []
+        for level, (cosine, own, mask) in enumerate(zip(cosines, clusters, masks, strict=True)):
+            prototypes, temperatures, _ = self.level(level)
+            if self.options.left_out == "removed" and self.options.proto_negatives == "all":
+                losses.append(selected_proto_nce(z, prototypes, temperatures, own, mask, cosine))
+            else:
+                candidates = self._candidates(own, level) if self.options.proto_negatives == "outside_batch" else None
+                direct = proto_nce(z, prototypes, temperatures, own, mask, self.options.left_out, candidates)
+                losses.append(direct)
+        return torch.stack(losses)
 
     @torch.no_grad()
     def _candidates(self, clusters: torch.Tensor, level: int) -> torch.Tensor:

@@ -34,109 +34,109 @@ def selected_info_nce(
     temperature: float,
     queue_clusters: torch.Tensor,
     clusters: torch.Tensor,
-) -> torch.Tensor:
-    """Eq. 1 at every level (L,), with the queue entries left out whose drawn cluster is the query's.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eq. 6 and, without gradients, its levels (L,); an entry is left out where its drawn cluster is the query's.
 
-    `queue_clusters (L, Q)`, `clusters (L, B)`. Equals `info_nce(z, key, queue, temperature, keep)` with
-    `keep = queue_clusters[l] != clusters[l][:, None]`, at a fraction of its time and memory.
+    `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep)` with
+    `keep = queue_clusters[l] != clusters[l][:, None]`. Here one product with the queue serves all levels, and its place
+    in memory becomes the gradient's. Exponentials are taken as they are: fine for unit vectors over a temperature of
+    0.05 or more.
     """
-    return _SelectedInfoNCE.apply(z, key, queue, temperature, queue_clusters, clusters)
+    with torch.no_grad():
+        positive = (z * key).sum(dim=1) / temperature
+        weights = (z / temperature @ queue.T).exp_()  # (B, Q)
+        pairs, kept = _left_out(queue_clusters, clusters, weights)
+        inverse = 1 / (positive.exp() + kept)  # (L, B), one over each query's denominator
+        losses = -(inverse.log() + positive).mean(dim=1)
+        pairs.scale(weights, inverse)  # now the derivative by each logit, summed over levels
+        gradient = weights @ queue + (positive.exp() * inverse.sum(dim=0) - len(clusters))[:, None] * key
+        gradient /= temperature * clusters.numel()
+    return _WithGradient.apply(z, losses.mean(), gradient), losses
 
 
-class _SelectedInfoNCE(torch.autograd.Function):
-    """One product with the queue serves all levels: few entries are left out, so a level is the sum over the whole
-    queue, in float64, less a few terms.
-
-    Finding the few needs their number, which a GPU would have to wait for. There, and where the few are many (clusters
-    have collapsed) or nearly all of the sum, a mask over all pairs does the same.
-    """
+class _WithGradient(torch.autograd.Function):
+    """A loss whose gradient by `z` was computed along with it, so that nothing large waits for the backward pass."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        z: torch.Tensor,
-        key: torch.Tensor,
-        queue: torch.Tensor,
-        temperature: float,
-        queue_clusters: torch.Tensor,
-        clusters: torch.Tensor,
-    ) -> torch.Tensor:
-        positive = (z * key).sum(dim=1) / temperature
-        weights = (z @ queue.T).mul_(1 / temperature)  # (B, Q), then exp(logit - top) in place
-        top = torch.maximum(weights.amax(dim=1), positive)
-        weights.sub_(top[:, None]).exp_()
-        own = (positive - top).exp()
-        total = weights.sum(dim=1, dtype=torch.float64)
-        left_out = [_left_out(*level, weights, total) for level in zip(queue_clusters, clusters, strict=True)]
-        inverse = torch.stack([1 / (own + level.kept(weights, total)) for level in left_out])  # (L, B)
-        ctx.save_for_backward(key, queue, own, inverse.to(z.dtype), weights)
-        ctx.left_out, ctx.temperature = left_out, temperature
-        return (-inverse.log() - (positive - top)).mean(dim=1).to(z.dtype)
+    def forward(ctx: Any, z: torch.Tensor, loss: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gradient)
+        return loss.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        key, queue, own, inverse, weights = ctx.saved_tensors
-        scale = inverse * grads[0][:, None]  # (L, B)
-        levels = list(zip(ctx.left_out, scale, strict=True))
-        listed = [share for level, share in levels if isinstance(level, _Listed)]
-        kept = weights * (torch.stack(listed).sum(dim=0)[:, None] if listed else 0)
-        for level, share in levels:
-            level.correct(kept, weights, share)
-        gradient = kept @ queue + (own * scale.sum(dim=0) - grads[0].sum())[:, None] * key
-        return gradient.mul_(1 / (ctx.temperature * len(key))), None, None, None, None, None
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return grads[0] * gradient, None, None
 
 
-MOST_LISTED = 1 / 16  # of all pairs; beyond, the mask is faster
-LEAST_KEPT = 0.01  # of a row's sum; below, a difference of sums would lose digits
+MOST_LISTED = 1 / 16  # of all pairs and levels; beyond, masks are faster
+LEAST_KEPT = 0.1  # of a query's sum; below, a difference of sums would lose digits
 
 
 def _left_out(
-    queue_clusters: torch.Tensor, clusters: torch.Tensor, weights: torch.Tensor, total: torch.Tensor
-) -> "_Listed | _Masked":
-    """The pairs (b, j) of a level with queue_clusters[j] == clusters[b]."""
-    if clusters.device.type == "cpu":
-        ordered, order = queue_clusters.sort()
-        first = torch.searchsorted(ordered, clusters)
-        counts = torch.searchsorted(ordered, clusters, right=True) - first
-        if int(counts.sum()) <= MOST_LISTED * weights.numel():
-            rows = torch.arange(len(clusters)).repeat_interleave(counts)
-            within = torch.arange(len(rows)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-            listed = _Listed(rows, rows * len(queue_clusters) + order[first.repeat_interleave(counts) + within])
-            if bool((listed.kept(weights, total) >= LEAST_KEPT * total).all()):
-                return listed
-    return _Masked(queue_clusters == clusters[:, None])
+    queue_clusters: torch.Tensor, clusters: torch.Tensor, weights: torch.Tensor
+) -> tuple["_Listed | _Masked", torch.Tensor]:
+    """The pairs (b, j) of each level l with queue_clusters[l, j] == clusters[l, b], and the sums (L, B) of the others.
+
+    Usually few: then a level's sum is the sum over the whole queue less some terms. Listing them needs their number,
+    which a GPU would have to wait for. There, and where clusters have collapsed, masks over all pairs do the same.
+    """
+    if weights.device.type == "cpu":
+        levels, batch = clusters.shape
+        # Numbers that no two levels share. A negative one, an entry without a cluster, is nobody's.
+        count = 1 + int(clusters.max())
+        first = torch.arange(levels)[:, None] * count
+        own = (clusters + first).view(-1)
+        drawn = torch.where((queue_clusters >= 0) & (queue_clusters < count), queue_clusters + first, -1).view(-1)
+        sizes = torch.bincount(own, minlength=levels * count + 1)  # queries in each cluster; the last: none
+        matches = sizes[drawn]
+        total = int(matches.sum())
+        if total <= MOST_LISTED * levels * weights.numel():
+            entries = torch.arange(len(drawn)).repeat_interleave(matches, output_size=total)
+            within = torch.arange(total) - (matches.cumsum(0) - matches)[entries]
+            queries = own.argsort()[(sizes.cumsum(0) - sizes)[drawn[entries]] + within]
+            listed = _Listed(queries, queries % batch * weights.size(1) + entries % weights.size(1), levels)
+            whole = weights.sum(dim=1)
+            kept = listed.kept(weights, whole)
+            if bool((kept >= LEAST_KEPT * whole).all()):
+                return listed, kept
+    masked = _Masked(queue_clusters[:, None, :] == clusters[:, :, None])
+    return masked, masked.kept(weights)
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """Left-out pairs one by one: their rows, and their places in a flat (B x Q)."""
+    """Left-out pairs one by one: `level * B + query`, and their places in a flat (B x Q)."""
 
-    rows: torch.Tensor
+    queries: torch.Tensor
     places: torch.Tensor
+    levels: int
 
-    def kept(self, weights: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        """The sum (B,) of each row of `weights` (B, Q) without its left-out places; `total` is the sum with them."""
-        return total.index_add(0, self.rows, weights.view(-1)[self.places].double(), alpha=-1)
+    def kept(self, weights: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        """The sums (L, B) of the rows of `weights` (B, Q) without what each level leaves out; `whole (B,)`: with it."""
+        sums = whole.repeat(self.levels)
+        return sums.index_add_(0, self.queries, weights.view(-1)[self.places], alpha=-1).view(self.levels, -1)
 
-    def correct(self, result: torch.Tensor, weights: torch.Tensor, scale: torch.Tensor) -> None:
-        """Takes `weights`, times their row's `scale`, out of `result` in left-out places."""
-        terms = weights.view(-1)[self.places] * scale[self.rows]
-        result.view(-1).index_add_(0, self.places, -terms)
+    def scale(self, weights: torch.Tensor, by: torch.Tensor) -> None:
+        """Multiplies row b of `weights` by the sum of `by[l, b]` over the levels that keep the place."""
+        less = weights.view(-1)[self.places] * by.view(-1)[self.queries]
+        weights.mul_(by.sum(dim=0)[:, None]).view(-1).index_add_(0, self.places, less, alpha=-1)
 
 
 @dataclass(frozen=True)
 class _Masked:
-    """Left-out pairs as a mask (B, Q)."""
+    """Left-out pairs as masks (L, B, Q)."""
 
-    mask: torch.Tensor
+    masks: torch.Tensor
 
-    def kept(self, weights: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        return weights.masked_fill(self.mask, 0).sum(dim=1, dtype=torch.float64)
+    def kept(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.stack([weights.masked_fill(mask, 0).sum(dim=1) for mask in self.masks])
 
-    def correct(self, result: torch.Tensor, weights: torch.Tensor, scale: torch.Tensor) -> None:
-        """Adds `weights`, times their row's `scale`, to `result` in the other places."""
-        result.add_((weights * scale[:, None]).masked_fill_(self.mask, 0))
+    def scale(self, weights: torch.Tensor, by: torch.Tensor) -> None:
+        factor = torch.zeros_like(weights)
+        for mask, share in zip(self.masks, by, strict=True):
+            factor += share[:, None].masked_fill(mask, 0)
+        weights.mul_(factor)
 
 
 def proto_nce(
@@ -158,6 +158,28 @@ def proto_nce(
     if candidates is not None:
         negative = _mask_logits(negative, candidates.expand_as(negative), "removed")
     return F.cross_entropy(torch.where(own, logits, negative), clusters)
+
+
+def selected_proto_nce(
+    z: torch.Tensor,
+    prototypes: torch.Tensor,
+    temperatures: torch.Tensor,
+    clusters: torch.Tensor,
+    keep: torch.Tensor | None,
+    cosine: torch.Tensor,
+) -> torch.Tensor:
+    """`proto_nce` from `cosine (B, M)`, the product of `z` and `prototypes`, which finding the clusters needed too."""
+    with torch.no_grad():
+        own = clusters[:, None]
+        logits = cosine / temperatures
+        if keep is not None:
+            positive = logits.gather(1, own)
+            logits.masked_fill_(~keep, -torch.inf).scatter_(1, own, positive)
+        logits = logits.log_softmax(dim=1)
+        loss = -logits.gather(1, own).mean()
+        slopes = logits.exp_().scatter_add_(1, own, -torch.ones_like(own, dtype=z.dtype))
+        gradient = slopes.div_(temperatures) @ prototypes / len(z)
+    return _WithGradient.apply(z, loss, gradient)
 
 
 def over_levels(losses: Sequence[torch.Tensor], how: str = "mean") -> torch.Tensor:

@@ -18,10 +18,9 @@ def similarity(z: torch.Tensor, prototypes: torch.Tensor, temperatures: torch.Te
     return z @ prototypes.T / temperatures
 
 
-def most_similar(z: torch.Tensor, prototypes: torch.Tensor, temperatures: torch.Tensor | None) -> torch.Tensor:
-    """c(z), the cluster (B,) of highest similarity; by cosine where no temperatures are given."""
-    scores = z @ prototypes.T if temperatures is None else similarity(z, prototypes, temperatures)
-    return scores.argmax(dim=1)
+def most_similar(cosine: torch.Tensor, temperatures: torch.Tensor | None) -> torch.Tensor:
+    """c(z), the cluster (B,) of highest similarity, from z.c (B, M); the nearest where no temperatures are given."""
+    return (cosine if temperatures is None else cosine / temperatures).argmax(dim=1)
 
 
 def instance_keep_probability(

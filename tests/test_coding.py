@@ -74,7 +74,7 @@ def test_loss_is_eq_10_for_what_was_left_out(preset, monkeypatch):
     assert len(drawn) == 2  # the prototypes of all levels but the top
     levels = [coding.level(number) for number in range(3)]
     by = [None if preset == "recommended" else temperatures for _, temperatures, _ in levels]
-    clusters = [coding_module.most_similar(z, p, t) for (p, _, _), t in zip(levels, by, strict=True)]
+    clusters = [coding_module.most_similar(z @ p.T, t) for (p, _, _), t in zip(levels, by, strict=True)]
     arrays = [x.double().numpy() for x in (z, key, coding.queue)]
     instance = oracles.eq6(*arrays, [~mask.numpy() for mask in coded.left_out()], 0.2)
     prototypes = [p.double().numpy() for p, _, _ in levels]

@@ -58,6 +58,19 @@ def test_eq_1_and_6(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_eq_6_by_shared_draws(kind):
+    z, key, queue, *_ = case(kind)
+    generator = torch.Generator().manual_seed(4)
+    drawn, own = torch.randint(4, (3, Q), generator=generator), torch.randint(4, (3, B), generator=generator)
+    drawn[2] = own[2] = 1  # a level that leaves out everything
+    keep = [(a != c[:, None]).numpy() for a, c in zip(drawn, own, strict=True)]
+    for levels in (3, 2):
+        expected = oracles.eq6(z.numpy(), key.numpy(), queue.numpy(), keep[:levels], 0.2)
+        ours, _ = losses.selected_info_nce(z, key, queue, 0.2, drawn[:levels], own[:levels])
+        assert ours.item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_eq_2_and_9(kind):
     z, _, _, prototypes, temperatures, upper, upper_temperatures, clusters, parents = case(kind)
     keep = masks(B, len(prototypes))
@@ -76,6 +89,11 @@ def test_eq_2_and_9(kind):
         [keep.numpy(), None],
     )
     assert ours.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    fast = [
+        losses.selected_proto_nce(z, prototypes, temperatures, clusters, keep, z @ prototypes.T),
+        losses.selected_proto_nce(z, upper, upper_temperatures, upper_clusters, None, z @ upper.T),
+    ]
+    assert losses.over_levels(fast).item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,7 +101,7 @@ def test_eq_3_4_and_7(kind):
     z, _, queue, prototypes, temperatures, upper, upper_temperatures, clusters, parents = case(kind)
     for b in range(B):
         scores = [oracles.eq3_similarity(z[b], c, t) for c, t in zip(prototypes, temperatures, strict=True)]
-        best = selection.most_similar(z, prototypes, temperatures)[b]
+        best = selection.most_similar(z @ prototypes.T, temperatures)[b]
         assert scores[best] == pytest.approx(max(scores))
     keep = selection.instance_keep_probability(queue, prototypes, temperatures, clusters)
     upper_keep = selection.prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
@@ -105,41 +123,35 @@ def test_gradients_agree_with_finite_differences(left_out):
     assert gradcheck(lambda x: losses.proto_nce(x, prototypes, temperatures, clusters, keep, left_out), z)
 
 
-SHARED = {  # the clusters that the queue's entries drew: few of a query's, all of one, none
-    "listed": (64, 300, 40),
-    "masked": (64, 300, 2),
-    "one query": (1, 300, 40),
+SHARED = {  # queries, entries, clusters they have in common, and the way that this takes
+    "few": (64, 300, 40, "_Listed"),
+    "many": (64, 300, 2, "_Masked"),
+    "one query": (1, 300, 40, "_Listed"),
+    "all of one query": (1, 300, 1, "_Masked"),
 }
 
 
 @pytest.mark.parametrize("shape", SHARED)
 @pytest.mark.parametrize("tau", [0.2, 0.05])
 def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau):
-    batch, size, clusters = SHARED[shape]
+    batch, size, clusters, way = SHARED[shape]
     generator = torch.Generator().manual_seed(0)
     z, key, queue = unit(batch, D, seed=1).float(), unit(batch, D, seed=2).float(), unit(size, D, seed=3).float()
     drawn = torch.randint(clusters, (3, size), generator=generator)
     own = torch.randint(clusters, (3, batch), generator=generator)
-    drawn[1], own[1] = 0, 0  # a level that leaves everything out for everybody
-    drawn[2] = -1  # and one that leaves out nothing
-    weights = torch.ones(batch, size)
-    few_or_many = [
-        type(losses._left_out(a, c, weights, weights.double().sum(1))).__name__ for a, c in zip(drawn, own, strict=True)
-    ]
-    assert few_or_many == ["_Masked" if shape == "masked" else "_Listed", "_Masked", "_Listed"]
-    weight = torch.tensor([0.5, 2.0, 1.0])
-    results = []
-    for fast in (True, False):
-        x = z.clone().requires_grad_()
-        if fast:
-            levels = losses.selected_info_nce(x, key, queue, tau, drawn, own)
-        else:
-            keep = [a != c[:, None] for a, c in zip(drawn, own, strict=True)]
-            levels = torch.stack([losses.info_nce(x, key, queue, tau, mask) for mask in keep])
-        (levels * weight).sum().backward()
-        results.append((levels.detach(), x.grad))
-    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-4, atol=1e-5)
+    drawn[1] = -1  # a level that leaves out nothing
+    drawn[2] += 1000  # and one whose clusters are in no query's reach
+    pairs, _ = losses._left_out(drawn, own, torch.ones(batch, size))
+    assert type(pairs).__name__ == way
+    fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
+    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, own)
+    keep = [a != c[:, None] for a, c in zip(drawn, own, strict=True)]
+    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask) for mask in keep])
+    (3 * mean).backward()
+    (3 * expected.mean()).backward()
+    torch.testing.assert_close(levels, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mean, expected.mean(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(fast.grad, slow.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_left_out_entries_that_are_nearly_all_of_the_sum_do_not_spoil_the_rest():
@@ -149,8 +161,13 @@ def test_left_out_entries_that_are_nearly_all_of_the_sum_do_not_spoil_the_rest()
     drawn = torch.cat([torch.arange(4), torch.full((200,), 9)])[None]
     own = torch.arange(4)[None]
     keep = drawn[0] != own[0][:, None]
-    exact = losses.info_nce(z.double(), -z.double(), queue.double(), 0.05, keep)
-    assert losses.selected_info_nce(z, -z, queue, 0.05, drawn, own)[0].item() == pytest.approx(exact.item(), rel=1e-5)
+    fast, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+    loss, _ = losses.selected_info_nce(fast, -z, queue, 0.05, drawn, own)
+    expected = losses.info_nce(exact, -z.double(), queue.double(), 0.05, keep)
+    loss.backward()
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(fast.grad, exact.grad.float(), rtol=1e-4, atol=1e-5)
 
 
 def test_shared_draws_gradient_agrees_with_finite_differences():
@@ -158,7 +175,30 @@ def test_shared_draws_gradient_agrees_with_finite_differences():
     z.requires_grad_()
     drawn = torch.arange(Q).remainder(7).expand(2, Q)
     own = torch.tensor([[0, 1, 2, 3, 4], [6, 6, 6, 6, 6]])
-    assert gradcheck(lambda x: losses.selected_info_nce(x, key, queue, 0.2, drawn, own), z)
+    assert gradcheck(lambda x: losses.selected_info_nce(x, key, queue, 0.2, drawn, own)[0], z)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("selecting", [True, False])
+def test_prototype_loss_from_known_products_is_the_same(kind, selecting):
+    z, _, _, prototypes, temperatures, _, _, clusters, _ = case(kind)
+    keep = masks(B, len(prototypes)) if selecting else None
+    fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
+    loss = losses.selected_proto_nce(fast, prototypes, temperatures, clusters, keep, z @ prototypes.T)
+    expected = losses.proto_nce(slow, prototypes, temperatures, clusters, keep)
+    (2 * loss).backward()
+    (2 * expected).backward()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(fast.grad, slow.grad)
+
+
+def test_gradient_of_a_loss_that_brings_its_own_cannot_be_differentiated_again():
+    z, _, _, prototypes, temperatures, _, _, clusters, _ = case("random")
+    z.requires_grad_()
+    loss = losses.selected_proto_nce(z, prototypes, temperatures, clusters, None, (z @ prototypes.T).detach())
+    (slope,) = torch.autograd.grad(loss, z, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        slope.sum().backward()
 
 
 def test_masked_negative_leaves_the_denominator():
