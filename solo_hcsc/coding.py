@@ -10,7 +10,7 @@ from torch import nn
 
 from solo_hcsc.hierarchy import Hierarchy, Level
 from solo_hcsc.losses import info_nce, over_levels, proto_nce, selected_info_nce, selected_proto_nce
-from solo_hcsc.options import Options
+from solo_hcsc.options import Options, clustered_at_most
 from solo_hcsc.selection import (
     draw,
     draw_clusters,
@@ -95,6 +95,8 @@ class SelectiveCoding(nn.Module):
     queue_clusters: torch.Tensor  # (L, Q) each entry's drawn cluster; -1 before the first clustering
     queue_steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
     assignments: torch.Tensor  # (L, N) each image's cluster
+    keys: torch.Tensor  # (S, D) the last keys, to be clustered
+    keys_seen: torch.Tensor  # () how many there ever were
 
     def __init__(self, options: Options, dim: int, num_images: int, seed: int) -> None:
         super().__init__()
@@ -120,6 +122,9 @@ class SelectiveCoding(nn.Module):
         # Only k-means assignments need to know each image's cluster.
         remembered = num_images if options.query_cluster == "assignment" else 0
         self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), remembered, dtype=torch.long))
+        remembered = clustered_at_most(options, num_images) if options.clustered_features == "keys" else 0
+        self.register_buffer("keys", torch.zeros(remembered, dim))
+        self.register_buffer("keys_seen", torch.zeros((), dtype=torch.long))
         for level, count in enumerate(options.num_prototypes):
             self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
             self.register_buffer(f"temperatures_{level}", torch.ones(count))
@@ -175,6 +180,19 @@ class SelectiveCoding(nn.Module):
         self.queue_steps[places] = step
         if self.kept and self.shares_draws and self.options.instance_selection:
             self.queue_clusters[:, places] = self.draw_clusters(keys)
+
+    @torch.no_grad()
+    def remember(self, keys: torch.Tensor) -> None:
+        """Keeps keys for the next clustering, the newest ones if there are more than it takes."""
+        if not len(self.keys):
+            return
+        places = (self.keys_seen + torch.arange(len(keys), device=keys.device)) % len(self.keys)
+        self.keys_seen += len(keys)
+        size = len(self.keys)
+        self.keys[places[-size:]] = keys[-size:].to(self.keys.dtype)
+
+    def remembered(self) -> torch.Tensor:
+        return self.keys[: int(self.keys_seen)]
 
     def queue_age(self, step: int) -> torch.Tensor:
         """Mean number of steps since the entries came in."""

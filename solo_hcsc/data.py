@@ -167,6 +167,11 @@ def evaluation_transforms(args: Namespace) -> tuple[Callable, Callable]:
     return transforms.Compose(train + tail), transforms.Compose(val + tail)
 
 
+def training_loader(dataset: Dataset, args: Namespace) -> DataLoader:
+    """solo-learn's: shuffled, without a last batch that is not full."""
+    return pretrain_dataloader.prepare_dataloader(dataset, batch_size=args.batch_size, num_workers=args.num_workers)
+
+
 def plain_loader(dataset: Dataset, args: Namespace) -> DataLoader:
     """Every image once, in order."""
     return DataLoader(dataset, args.batch_size, num_workers=args.num_workers, pin_memory=True)

@@ -153,7 +153,7 @@ def add_trainer_flags(parser: Parser, max_epochs: int) -> None:
     _switch(loop, "--terminate_on_nan", argparse.SUPPRESS, True)
     loop.add_argument("--profiler", choices=["simple", "advanced"], help="print where the time went")
     _switch(loop, "--enable_progress_bar", "show progress", True)
-    loop.add_argument("--progress_bar_refresh_rate", type=int, help="0 hides the progress (Lightning 1's spelling)")
+    loop.add_argument("--progress_bar_refresh_rate", type=int, help="batches between the bar's updates; 0 hides it")
     loop.add_argument("--default_root_dir", type=Path, help=argparse.SUPPRESS)
 
 

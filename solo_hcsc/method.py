@@ -1,5 +1,6 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) as a solo-learn method."""
 
+import random
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -104,11 +105,13 @@ class HCSC(BaseMomentumMethod):
             self.cluster()
 
     def cluster(self) -> None:
-        """Extracts every image's embedding, clusters them (Alg. 1) in one process, and installs the tree in all."""
-        embeddings = self.extract()
+        """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
+        keys = self.options.clustered_features == "keys"
+        embeddings = self.coding.remembered() if keys else self.extract()
         if self.global_rank == 0:
             seed = self.seed * 1000 + self.current_epoch
-            hierarchy = build_hierarchy(embeddings, self.options, seed)
+            last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
+            hierarchy = build_hierarchy(embeddings, self.options, seed, last)
             self.coding.install(hierarchy, self.current_epoch)
             for number, level in enumerate(hierarchy.levels):
                 self.log_dict(
@@ -124,15 +127,18 @@ class HCSC(BaseMomentumMethod):
 
     @torch.no_grad()
     def extract(self) -> torch.Tensor:
-        """Unit embeddings (N, D) of the training images' centre crops, in the data set's order; labels are not read."""
+        """Unit embeddings (N, D) of the training images' centre crops, in the data set's order; labels are not read.
+
+        With `--cluster_sample` only of so many, evenly spread over the data set and others in every epoch.
+        """
         if self.clustering_set is None:
             raise UserError("hcsc clusters the training images before an epoch: set `clustering_set` on the method")
         momentum = self.options.clustered_encoder == "momentum"
         encoder = self.momentum_encoder if momentum else self.encoder
         projector = self.momentum_projector if momentum else self.projector
         rank, processes = self.global_rank, self.trainer.world_size
-        count = len(self.clustering_set)  # type: ignore[arg-type]
-        share = Subset(self.clustering_set, range(rank, count, processes))
+        indices = spread(len(self.clustering_set), self.options.cluster_sample, self.current_epoch, self.seed)  # type: ignore[arg-type]
+        share = Subset(self.clustering_set, indices[rank::processes])
         loader = DataLoader(share, self.batch_size, num_workers=self.extra_args["num_workers"], pin_memory=True)
         was_training = encoder.training
         encoder.eval()
@@ -145,10 +151,10 @@ class HCSC(BaseMomentumMethod):
         if processes == 1:
             return own
         # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
-        padded = F.pad(own, (0, 0, 0, -(-count // processes) - len(own)))
+        padded = F.pad(own, (0, 0, 0, -(-len(indices) // processes) - len(own)))
         gathered = [torch.empty_like(padded) for _ in range(processes)]
         dist.all_gather(gathered, padded)
-        return torch.stack(gathered, dim=1).flatten(0, 1)[:count]
+        return torch.stack(gathered, dim=1).flatten(0, 1)[: len(indices)]
 
     def on_train_epoch_end(self) -> None:
         """Says when selection has degenerated: the tree then no longer tells images apart."""
@@ -180,8 +186,9 @@ class HCSC(BaseMomentumMethod):
         coded = [self.coding(q, k, index, local, weight) for q, k in zip(z, key, strict=True)]
         self.loss_terms = coded[0].parts  # named if the loss is not finite
         self._log_coding(coded[0], targets, batch_idx)
-        for k in key:
-            self.coding.enqueue(gather(k), gather(targets), self.global_step)
+        for k in map(gather, key):
+            self.coding.enqueue(k, gather(targets), self.global_step)
+            self.coding.remember(k)
 
         class_loss = self._log_classifiers(online, target, targets)
         loss = torch.stack([one.loss for one in coded]).mean()
@@ -223,6 +230,14 @@ class HCSC(BaseMomentumMethod):
                     found = precision_and_recall(out, targets, self.coding.queue_labels)
                     log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
         self.log_dict(log, on_step=False, on_epoch=True, sync_dist=True)
+
+
+def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
+    """Indexes of `sample` images at equal distances, from an epoch's own first one; all images for 0 or too many."""
+    if not 0 < sample < images:
+        return range(images)
+    first = random.Random(f"{seed} {epoch}").random()
+    return [int((number + first) * images / sample) for number in range(sample)]
 
 
 def _projector(features: int, hidden: int, output: int) -> nn.Sequential:

@@ -67,9 +67,20 @@ class Options:
     )
     clamp_probabilities: bool = option(False, "clamp probabilities as the released code: [0, 0.999], [0.0001, 0.999]")
     clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))
+    clustered_features: str = option(
+        "images",
+        "what is clustered: embeddings of the images' centre crops, which costs a forward pass, or the last keys",
+        ("images", "keys"),
+    )
+    cluster_sample: int = option(0, "images (or keys) that are clustered at most; 0: as many as there are images")
     local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
     local_selection: bool = option(True, "leave negatives out for small crops too, the same as for their image's query")
-    kmeans_iterations: int = option(20, "iterations of k-means")
+    kmeans: str = option(
+        "fast",
+        "k-means from images drawn evenly; or from k-means++, on from the last tree and coarse before fine where large",
+        ("plain", "fast"),
+    )
+    kmeans_iterations: int = option(20, "iterations of k-means, at most")
     kmeans_restarts: int = option(1, "k-means runs per level, of which the best counts")
     kmeans_points: int = option(1000, "images per prototype that k-means reads at most")
     kmeans_seed: str = option(
@@ -86,6 +97,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "query_cluster": "similarity",
         "temperature_scaling": "none",
         "clustered_encoder": "online",
+        "kmeans": "plain",
         "kmeans_restarts": 5,
     },
     # The authors' released code.
@@ -101,6 +113,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "proto_negatives": "outside_batch",
         "clamp_probabilities": True,
         "local_views": "sum",
+        "kmeans": "plain",
         "kmeans_restarts": 5,
         "kmeans_seed": "level",
     },
@@ -164,9 +177,16 @@ def check_schedule(options: Options, max_epochs: int) -> None:
         )
 
 
+def clustered_at_most(options: Options, images: int) -> int:
+    """How many embeddings are clustered."""
+    return min(options.cluster_sample or images, images)
+
+
 def check_images(options: Options, images: int) -> None:
     """Refuses more prototypes than the images can carry."""
     bottom = options.num_prototypes[0]
+    if options.cluster_sample:
+        images = clustered_at_most(options, images)
     needed = bottom * max(1, options.min_cluster_size)
     if images < needed:
         most = images // max(1, options.min_cluster_size)
@@ -192,9 +212,21 @@ def _check(options: Options) -> None:
     for name in ("queue_size", "recluster_every", "kmeans_iterations", "kmeans_restarts", "kmeans_points"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)}: must be at least 1")
-    for name in ("proto_warmup_epochs", "proto_ramp_epochs", "min_cluster_size", "proto_weight"):
+    for name in ("proto_warmup_epochs", "proto_ramp_epochs", "min_cluster_size", "proto_weight", "cluster_sample"):
         if getattr(options, name) < 0:
             raise UserError(f"--{name} {getattr(options, name)}: must not be negative")
+    if options.query_cluster == "assignment" and options.cluster_sample:
+        raise UserError(
+            f"--cluster_sample {options.cluster_sample}: --query_cluster assignment needs every image's cluster; "
+            "use --query_cluster cosine, or 0"
+        )
+    if options.clustered_features == "keys":
+        if options.query_cluster == "assignment":
+            raise UserError("--clustered_features keys: keys do not say whose they are; use --query_cluster cosine")
+        if options.clustered_encoder == "online":
+            raise UserError("--clustered_features keys: keys are the momentum encoder's; add --clustered_encoder momentum")
+        if options.clustering_start == 0:
+            raise UserError("--clustered_features keys: there are none at epoch 0; add --clustering_start 1 or later")
     if not options.instance_loss and not options.prototype_loss:
         raise UserError("--instance_loss false --prototype_loss false: nothing is left to train with; keep one")
     if not options.instance_loss and (options.proto_warmup_epochs or options.clustering_start):

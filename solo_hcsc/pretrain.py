@@ -4,10 +4,15 @@ import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from solo_hcsc.errors import UserError, command, note
 from solo_hcsc.flags import Parser, add_record_flags, add_trainer_flags
 from solo_hcsc.quiet import quiet
+
+if TYPE_CHECKING:
+    from pytorch_lightning import LightningModule
+    from torch.utils.data import Dataset
 
 # MoCo v2's colour jitter: solo-learn requires these flags, we make them optional.
 _DEFAULTS = {
@@ -54,39 +59,15 @@ _TWO_CROPS = [
 @command
 def main(argv: Sequence[str]) -> None:
     quiet()
-    from solo_hcsc.registry import load_methods
-
-    methods = load_methods()
     args = parse(argv)
 
-    from solo.utils import pretrain_dataloader
-
     from solo_hcsc import data, training
-    from solo_hcsc.hardware import describe_devices, resolve_hardware
+    from solo_hcsc.hardware import describe_devices
 
     # ---- every check comes before the first thing written ----
-    check_flags(args, methods[args.method])
-    resolve_hardware(args)
-    data.check_dali(args)
-    training.check_wandb(args)
-    data.resolve_folders(args, needs_val=False)
-    set_up(args)
-    started = training.start(args)
-
-    train_set = data.pretraining_set(args)
-    val_set = data.validation_set(args)
-    data.align_classes(train_set, val_set)
+    started, model, train_set, val_set = prepare(args)
     images = len(train_set)  # type: ignore[arg-type]
     batches = training.check_batches("--train_dir", images, args)
-    if val_set is None and args.knn_eval:
-        raise UserError("--knn_eval needs labelled validation images; give --val_dir, or leave it out")
-
-    method_class = methods[args.method]
-    if args.dali:
-        method_class = data.dali_pretraining_class(method_class)
-    model = method_class(**data.framework_settings(args), num_images=images)
-    if getattr(model, "needs_clustering_set", False):
-        model.clustering_set = data.clustering_set(train_set, args)
     resume = find_resume(args)
     try:
         if resume is not None:
@@ -115,11 +96,7 @@ def main(argv: Sequence[str]) -> None:
     )
     if resume is not None:
         training.announce(f"resuming from {resume}")
-    train_loader = None
-    if not args.dali:
-        train_loader = pretrain_dataloader.prepare_dataloader(
-            train_set, batch_size=args.batch_size, num_workers=args.num_workers
-        )
+    train_loader = None if args.dali else data.training_loader(train_set, args)
     val_loader = None if val_set is None else data.plain_loader(val_set, args)
     trainer.fit(model, train_loader, val_loader, ckpt_path=resume, weights_only=True)
     where = f"--dataset {args.dataset} --data_dir {args.data_dir}"
@@ -130,6 +107,36 @@ def main(argv: Sequence[str]) -> None:
         f"{training.python_command('knn')} --pretrained_feature_extractor {run.folder} {where}"
         f" --crop_size {args.crop_size[0]}",
     )
+
+
+def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset | None]":
+    """Checks and completes the arguments; returns when the work began, the method, and its training and validation set."""
+    from solo_hcsc import data, training
+    from solo_hcsc.hardware import resolve_hardware
+    from solo_hcsc.registry import load_methods
+
+    method_class = load_methods()[args.method]
+    check_flags(args, method_class)
+    resolve_hardware(args)
+    data.check_dali(args)
+    training.check_wandb(args)
+    data.resolve_folders(args, needs_val=False)
+    set_up(args)
+    started = training.start(args)
+
+    train_set = data.pretraining_set(args)
+    val_set = data.validation_set(args)
+    data.align_classes(train_set, val_set)
+    images = len(train_set)  # type: ignore[arg-type]
+    if val_set is None and args.knn_eval:
+        raise UserError("--knn_eval needs labelled validation images; give --val_dir, or leave it out")
+
+    if args.dali:
+        method_class = data.dali_pretraining_class(method_class)
+    model = method_class(**data.framework_settings(args), num_images=images)
+    if getattr(model, "needs_clustering_set", False):
+        model.clustering_set = data.clustering_set(train_set, args)
+    return started, model, train_set, val_set
 
 
 def parse(argv: Sequence[str]) -> Namespace:

@@ -10,8 +10,8 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from solo_hcsc.errors import is_main_process
 
 
-def progress_callback() -> Callback:
-    return LossBar() if sys.stderr.isatty() else EpochLines()
+def progress_callback(refresh_rate: int) -> Callback:
+    return LossBar(refresh_rate) if sys.stderr.isatty() else EpochLines()
 
 
 def clock(seconds: float) -> str:
@@ -28,8 +28,8 @@ def loss_of(outputs: Any) -> Any:
 class LossBar(TQDMProgressBar):
     """Lightning's bar with the loss, one for each epoch; a finished one stays."""
 
-    def __init__(self) -> None:
-        super().__init__(leave=True)
+    def __init__(self, refresh_rate: int) -> None:
+        super().__init__(refresh_rate, leave=True)
         self._loss: Any = None
 
     def on_train_batch_end(
@@ -55,18 +55,20 @@ class EpochLines(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._epoch_started = time.monotonic()
-        self._losses: list[Any] = []
+        self._total: Any = 0.0
+        self._steps = 0
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._losses.append(loss_of(outputs).detach())
+        self._total = self._total + loss_of(outputs).detach()
+        self._steps += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not is_main_process():
             return
         now, epoch = time.monotonic(), trainer.current_epoch + 1
-        parts = [f"loss {sum(map(float, self._losses)) / max(1, len(self._losses)):.3f}"]
+        parts = [f"loss {float(self._total) / max(1, self._steps):.3f}"]
         shown = (name for name in self._SHOWN if name in trainer.callback_metrics)
         parts += [f"{name} {float(trainer.callback_metrics[name]):.1f}" for name in shown]
         parts.append(f"{now - self._epoch_started:.0f} s")

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ class Run:
     def _trainer(self, callbacks: list[Callback]) -> Trainer:
         args = self.args
         hidden = args.progress_bar_refresh_rate == 0 or not args.enable_progress_bar
-        progress = None if hidden else progress_callback()
+        # Showing the loss makes a GPU wait.
+        refresh = args.progress_bar_refresh_rate or (1 if args.accelerator == "cpu" else 20)
+        progress = None if hidden else progress_callback(refresh)
         return Trainer(
             accelerator=args.accelerator,
             devices=args.devices,
@@ -91,8 +94,8 @@ class Run:
             default_root_dir=self.folder,
             logger=self._loggers(),
             callbacks=[
+                StopOnNonFiniteLoss(self.checkpointer),  # first, so that no checkpoint is written after a NaN
                 self.checkpointer,
-                StopOnNonFiniteLoss(self.checkpointer),
                 *([progress] if progress else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if args.wandb else []),
                 *callbacks,
@@ -142,25 +145,66 @@ class Run:
 
 
 class StopOnNonFiniteLoss(Callback):
-    """Ends the run before a NaN or infinity reaches the weights."""
+    """Ends the run on a NaN or infinity before a checkpoint has it.
+
+    On the CPU that is before it reaches the weights. Looking at a GPU's loss at once would make every step wait for it,
+    so there the step before is looked at, whose outcome has arrived meanwhile.
+    """
 
     def __init__(self, checkpointer: Checkpointer) -> None:
         self.checkpointer = checkpointer
+        self._unseen: Callable[[], None] | None = None  # raises if the loss that it is about was not finite
 
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
-        finite = bool(torch.isfinite(loss))
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
+        finite = torch.isfinite(loss.detach()).float()
         if trainer.world_size > 1:  # all processes stop together, or those without a NaN wait for ever
-            finite = trainer.strategy.reduce_boolean_decision(finite, all=True)
-        if not finite:
-            saved = getattr(self.checkpointer, "last_ckpt", None)
-            terms = getattr(pl_module, "loss_terms", {})
-            guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
-            which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
-            raise UserError(
-                f"{which} became {float(loss)} at step {trainer.global_step} of epoch "
-                f"{trainer.current_epoch}; last good checkpoint: {saved or 'none yet'}; "
-                "try a lower --lr, more --warmup_epochs or --precision 32"
-            )
+            finite = trainer.strategy.reduce(finite, reduce_op="min")
+        arrived = _fetch(finite)
+        where = f"step {trainer.global_step} of epoch {trainer.current_epoch}"
+        terms = getattr(pl_module, "loss_terms", {})
+
+        def look() -> None:
+            if not arrived():
+                self._stop(where, float(loss), terms)
+
+        if finite.device.type == "cpu":
+            look()
+        else:
+            self._see()
+            self._unseen = look
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._see()
+
+    def _see(self) -> None:
+        look, self._unseen = self._unseen, None
+        if look is not None:
+            look()
+
+    def _stop(self, where: str, loss: float, terms: dict[str, torch.Tensor]) -> None:
+        saved = getattr(self.checkpointer, "last_ckpt", None)
+        guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
+        which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
+        raise UserError(
+            f"{which} became {loss} at {where}; last good checkpoint: {saved or 'none yet'}; "
+            "try a lower --lr, more --warmup_epochs or --precision 32"
+        )
+
+
+def _fetch(flag: torch.Tensor) -> Callable[[], bool]:
+    """Starts copying a flag to the host; the function returned waits for no more than that."""
+    if flag.device.type == "cpu":
+        return lambda: bool(flag)
+    host = torch.empty_like(flag, device="cpu", pin_memory=True)
+    host.copy_(flag, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def arrived() -> bool:
+        copied.synchronize()
+        return bool(host)
+
+    return arrived
 
 
 def start(args: Namespace) -> float:

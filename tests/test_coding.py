@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from solo.losses.moco import moco_loss_func
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from solo_hcsc import coding as coding_module
 from solo_hcsc.coding import SelectiveCoding, precision_and_recall
@@ -252,6 +253,47 @@ def test_a_batch_larger_than_the_queue_leaves_its_last_keys():
     assert sorted(coding.queue_labels.tolist()) == [8, 9, 10, 99]
 
 
+def test_keys_to_be_clustered_are_the_newest_ones():
+    coding = make(clustered_features="keys", clustering_start=1, proto_warmup_epochs=1, cluster_sample=25)
+    written = unit(70, D, seed=3)
+    assert len(coding.remembered()) == 0
+    coding.remember(written[:10])
+    assert torch.equal(coding.remembered(), written[:10])
+    for part in written[10:].split([7, 30, 23]):
+        coding.remember(part)
+    assert {tuple(row.tolist()) for row in coding.remembered()} == {tuple(row.tolist()) for row in written[-25:]}
+    assert len(make().keys) == 0, "nothing is kept where nothing needs it"
+    everything = make(clustered_features="keys", clustering_start=1, proto_warmup_epochs=1)
+    assert len(everything.keys) == N
+
+
+class NoGenerator(SelectiveCoding):
+    """A random generator needs a real device."""
+
+    def generator(self, device):
+        return None
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_step_on_a_gpu_waits_for_nothing(preset):
+    """A pretended GPU has shapes but no values: what a real one would have to be waited for raises."""
+    keys = {"clustered_features": "keys", "clustered_encoder": "momentum"}
+    coding = make(preset=preset, **keys, clustering_start=1, proto_warmup_epochs=1)
+    coding.__class__ = NoGenerator
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        coding.to("cuda")
+        z, key = torch.empty(6, D, device="cuda", requires_grad=True), torch.empty(6, D, device="cuda")
+        index = torch.zeros(6, dtype=torch.long, device="cuda")
+        coded = coding(z, key, index, [z], 1.0)  # with its gradient; the backward pass only scales it
+        coding.enqueue(key, index, 3)
+        coding.remember(key)
+        assert coding.queue_age(4).shape == ()
+        precision_and_recall(coded.left_out()[0], index, coding.queue_labels)
+        for waits in (coded.loss.item, coding.queue_labels.nonzero):  # what this test relies on
+            with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
+                waits()
+
+
 def test_precision_and_recall_of_left_out_negatives():
     left_out = torch.tensor([[True, True, False, False], [False, True, False, True]])
     precision, recall = precision_and_recall(left_out, torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1]))
@@ -302,6 +344,7 @@ def test_presets_differ_as_documented():
     assert (paper.clustered_encoder, official.clustered_encoder) == ("online", "momentum")
     assert (paper.local_views, official.local_views) == ("mean", "sum")
     assert (official.kmeans_seed, official.kmeans_iterations, official.kmeans_restarts) == ("level", 20, 5)
+    assert (paper.kmeans, official.kmeans, recommended.kmeans) == ("plain", "plain", "fast")
 
 
 def test_any_option_of_a_preset_can_be_overridden_by_its_flag():
@@ -326,6 +369,20 @@ BAD = {
     "idle warm-up": ({"instance_loss": False}, "add --proto_warmup_epochs 0"),
     "late clustering": ({"clustering_start": 30}, "needs prototypes by then"),
     "recluster": ({"recluster_every": 0}, "--recluster_every 0"),
+    "negative sample": ({"cluster_sample": -1}, "--cluster_sample -1: must not be negative"),
+    "sample of assignments": (
+        {"preset": "official", "cluster_sample": 9},
+        "--cluster_sample 9: --query_cluster assignment needs every image's cluster",
+    ),
+    "whose keys": ({"preset": "official", "clustered_features": "keys"}, "use --query_cluster cosine"),
+    "keys of the other encoder": (
+        {"clustered_features": "keys", "clustered_encoder": "online"},
+        "add --clustered_encoder momentum",
+    ),
+    "keys at the start": (
+        {"clustered_features": "keys", "clustering_start": 0},
+        "there are none at epoch 0; add --clustering_start 1 or later",
+    ),
 }
 
 

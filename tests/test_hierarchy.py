@@ -48,17 +48,17 @@ def test_any_number_of_levels(levels):
 
 def test_objective_is_what_plain_loops_say():
     points, _ = blobs(per_cluster=5)
-    options = resolve_options({"num_prototypes": [4], "min_cluster_size": 0})
-    centroids, objective = hierarchy.kmeans(points.numpy(), 4, options, seed=0)
-    # faiss reports the objective before its last update of the centroids, so it cannot be below
-    assert oracles.lloyd_objective(points.numpy(), centroids) <= objective * (1 + 1e-5)
+    options = resolve_options({"num_prototypes": [4], "min_cluster_size": 0, "kmeans": "plain"})
+    centroids = hierarchy.kmeans(points.numpy(), 4, options, seed=0)
+    objective = build_hierarchy(points, options).levels[0].objective
+    assert objective == pytest.approx(oracles.lloyd_objective(points.numpy(), centroids), rel=1e-5)
 
 
 def test_nearest_agrees_with_plain_loops():
     points, _ = blobs(per_cluster=3)
     centroids = points[::7].numpy()
     expected = [int(np.argmin([((p - c) ** 2).sum() for c in centroids])) for p in points.numpy()]
-    assert hierarchy.nearest(points.numpy(), centroids).tolist() == expected
+    assert hierarchy.nearest(points.numpy(), centroids)[1].tolist() == expected
 
 
 @pytest.mark.parametrize("members", ["images", "children"])
@@ -142,6 +142,97 @@ def test_same_seed_same_tree():
     by_level = replace(options, kmeans_seed="level")
     seeds = [build_hierarchy(points, by_level, seed).levels[0].prototypes for seed in (3, 4)]
     assert torch.equal(*seeds)
+
+
+def moved(points, by=0.05, seed=5):
+    noise = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(points + by * noise, dim=1)
+
+
+def flat(count=400, dim=32, rank=6, seed=0):
+    """Unit vectors that vary in few directions."""
+    draw = torch.Generator().manual_seed(seed)
+    groups = torch.randn(20, rank, generator=draw)[torch.randint(20, (count,), generator=draw)]
+    latent = groups + 0.2 * torch.randn(count, rank, generator=draw)
+    points = latent @ torch.randn(rank, dim, generator=draw) + 0.02 * torch.randn(count, dim, generator=draw)
+    return torch.nn.functional.normalize(points, dim=1)
+
+
+def round_ones(count=400, dim=32, seed=0):
+    """Unit vectors that vary in all directions alike."""
+    return torch.nn.functional.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def moved(points, by=0.03, seed=5):
+    noise = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(points + by * noise, dim=1)
+
+
+def starts(monkeypatch, points, last=()):
+    """The number of directions and the kind of start of each k-means of a large level."""
+    monkeypatch.setattr(hierarchy, "SMALL", 0)
+    seen, kmeans = [], hierarchy.kmeans
+
+    def spied(*args, start, **kwargs):
+        seen.append((args[0].shape[1], start if isinstance(start, str) else "given"))
+        return kmeans(*args, start=start, **kwargs)
+
+    monkeypatch.setattr(hierarchy, "kmeans", spied)
+    options = resolve_options({"num_prototypes": [30], "min_cluster_size": 0})
+    tree = build_hierarchy(points, options, last=last)
+    monkeypatch.undo()
+    return seen, tree
+
+
+def test_large_clustering_goes_from_few_directions_to_all(monkeypatch):
+    points = flat()
+    seen, tree = starts(monkeypatch, points)
+    assert seen == [(16, "kmeans++"), (32, "given")]
+    assert len(tree.levels[0].prototypes) == 30
+    later, _ = starts(monkeypatch, moved(points), last=[tree.levels[0].prototypes])
+    assert later == [(16, "given"), (32, "given")]
+
+
+def test_large_clustering_of_embeddings_that_vary_in_all_directions_goes_on_from_the_last(monkeypatch):
+    points = round_ones()
+    seen, tree = starts(monkeypatch, points)
+    assert seen == [(32, "kmeans++")]
+    later, after = starts(monkeypatch, moved(points), last=[tree.levels[0].prototypes])
+    assert later == [(32, "given")]
+    # each prototype is still about the one that it started from
+    assert ((tree.levels[0].prototypes * after.levels[0].prototypes).sum(dim=1) > 0.9).all()
+
+
+@pytest.mark.parametrize("make", [flat, round_ones])
+def test_large_clustering_is_as_good_as_restarts_first_and_later(make, monkeypatch):
+    before, after = make(), moved(make())
+    options = resolve_options({"num_prototypes": [30], "min_cluster_size": 0, "kmeans": "plain", "kmeans_restarts": 5})
+    best = build_hierarchy(after, options).levels[0].objective
+    _, first = starts(monkeypatch, before)
+    for last in ((), [first.levels[0].prototypes]):
+        _, tree = starts(monkeypatch, after, last)
+        assert tree.levels[0].objective < 1.03 * best
+
+
+def test_small_clustering_starts_anew(monkeypatch):
+    points = flat()
+    options = resolve_options({"num_prototypes": [30, 10], "min_cluster_size": 0})
+    tree = build_hierarchy(points, options, seed=1)
+    last = [torch.zeros_like(level.prototypes) for level in tree.levels]
+    assert torch.equal(build_hierarchy(points, options, 1, last).levels[1].prototypes, tree.levels[1].prototypes)
+
+
+def test_prototypes_that_were_dropped_are_made_up_for(monkeypatch):
+    points = flat()
+    _, tree = starts(monkeypatch, points)
+    for again in (points, round_ones()):
+        _, later = starts(monkeypatch, again, last=[tree.levels[0].prototypes[:20]])
+        assert len(later.levels[0].prototypes) == 30
+
+
+def test_means_leave_out_clusters_without_points():
+    points = np.array([[1.0, 0], [3, 0], [0, 5]], dtype="float32")
+    assert hierarchy.means(points, np.array([2, 2, 0]), 4).tolist() == [[0, 5], [2, 0]]
 
 
 def test_result_is_frozen_and_has_its_statistics():

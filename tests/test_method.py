@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
+from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import default_loader, pil_loader
 
 import solo_hcsc.coding
-from solo_hcsc.method import HCSC
+import solo_hcsc.method
+from solo_hcsc.method import HCSC, spread
 
 TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
@@ -94,6 +97,75 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
     run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
     assert len(seen) == 1
     assert all(isinstance(image, torch.Tensor) and image.shape == (3, 32, 32) for image in seen[0])
+
+
+def record_clusterings(monkeypatch):
+    """What was clustered, epoch by epoch, and how many forward passes it cost."""
+    clustered, passes = [], []
+    build, extract = solo_hcsc.method.build_hierarchy, HCSC.extract
+
+    def built(embeddings, options, seed, last):
+        clustered.append((embeddings.clone(), len(last)))
+        return build(embeddings, options, seed, last)
+
+    monkeypatch.setattr(solo_hcsc.method, "build_hierarchy", built)
+    monkeypatch.setattr(HCSC, "extract", lambda self: passes.append(self.current_epoch) or extract(self))
+    return clustered, passes
+
+
+def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path):
+    clustered, passes = record_clusterings(monkeypatch)
+    flags = [*TREE, "--clustered_features", "keys", "--max_epochs", "3"]
+    run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
+    assert not passes
+    # 36 images are four full batches of 8; the second time the last 36 of 64 keys
+    assert [len(embeddings) for embeddings, _ in clustered] == [32, 36]
+    assert [last for _, last in clustered] == [0, 2], "the second goes on from the first"
+    for embeddings, _ in clustered:
+        torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(len(embeddings)))
+    assert torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.keys"].shape == (36, 128)
+
+
+def test_sample_bounds_what_is_extracted(monkeypatch, custom, tmp_path):
+    clustered, passes = record_clusterings(monkeypatch)
+    flags = [*TREE, "--cluster_sample", "20", "--max_epochs", "3"]
+    run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
+    assert passes == [1, 2]
+    assert [len(embeddings) for embeddings, _ in clustered] == [20, 20]
+
+
+@pytest.mark.parametrize(("images", "sample"), [(36, 20), (1000, 999), (10**9, 5), (7, 1)])
+def test_sample_is_even_reproducible_and_each_image_once(images, sample):
+    indices = spread(images, sample, 3, 0)
+    assert len(set(indices)) == sample
+    assert min(indices) >= 0
+    assert max(indices) < images
+    gaps = [b - a for a, b in zip(indices, [*indices[1:], indices[0] + images], strict=True)]
+    assert max(gaps) - min(gaps) <= 1 or sample == 1
+    assert spread(images, sample, 3, 0) == indices
+    if images > 1000:
+        assert spread(images, sample, 4, 0) != indices != spread(images, sample, 3, 1)
+
+
+def test_no_sample_or_one_of_more_images_than_there_are_is_everything():
+    assert spread(9, 0, 1, 0) == spread(9, 9, 1, 0) == spread(9, 20, 1, 0) == range(9)
+
+
+@pytest.mark.parametrize("per_class", [12, 60])
+def test_first_batch_comes_after_reading_no_more_images_than_it_has(per_class, monkeypatch, tmp_path):
+    """Nothing at the start grows with the data set, but listing the files."""
+    make_images(tmp_path / "train", classes=2, per_class=per_class)
+    opened, before = [], []
+    loader = ImageFolder.__init__.__globals__["default_loader"]
+    monkeypatch.setitem(default_loader.__globals__, "pil_loader", lambda path: opened.append(path) or pil_loader(path))
+    step = HCSC.training_step
+    monkeypatch.setattr(
+        HCSC, "training_step", lambda self, batch, i: (before.append(len(opened)), step(self, batch, i))[1]
+    )
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train", "--limit_train_batches", "1"]
+    run_here("pretrain", *where, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs")
+    assert loader is default_loader
+    assert before[0] <= 2 * 8  # the batch, and one that is fetched ahead
 
 
 def test_unlabelled_images_train(images, tmp_path):

@@ -1,0 +1,10 @@
+"""Measurements, each one command: `python -m benchmarks.step`. README.md has the tables."""
+
+import os
+
+from solo_hcsc.quiet import quiet
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports every start and stop
+quiet()
+
+import solo_hcsc.compat  # noqa: E402, F401  solo-learn imports only after it

@@ -1,0 +1,93 @@
+"""The benchmarks run, at sizes that measure nothing; their records have what a published number needs."""
+
+import json
+import sys
+from importlib import import_module
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from tiny import SMALL, make_images, run_here
+
+from benchmarks import features, measure, scaling
+
+
+def run(name, folder, *flags):
+    command = [name, "--small", "--repeats", "1", "--out", folder, *flags]
+    with mock.patch.object(sys, "argv", list(map(str, command))):
+        import_module(f"benchmarks.{name}").main()
+    record = json.loads((folder / f"{name}.json").read_text())
+    assert record["command"].startswith(f"python -m benchmarks.{name} --small")
+    assert record["machine"]["cores"] >= 1
+    assert torch.__version__.startswith(record["versions"]["torch"])
+    return record
+
+
+def test_step(tmp_path, capsys):
+    record = run("step", tmp_path)
+    ways = [(row["threads"], row["way"]) for row in record["rows"]]
+    assert len(ways) == len(set(ways)) == 8
+    for row in record["rows"]:
+        assert row["median_seconds"] > 0
+        assert row["peak_bytes"] > 0
+    assert [row["ratio"] for row in record["rows"] if row["way"].startswith("MoCo")] == [1, 1]
+    assert "x MoCo" in capsys.readouterr().out
+
+
+def test_clustering(tmp_path):
+    record = run("clustering", tmp_path, "--threads", "1")
+    released, first, later = record["rows"]
+    assert released["inertia_change"] == pytest.approx([0, 0, 0], abs=0.2)  # seeds differ at the upper levels
+    assert released["inertia_change"][0] == 0
+    assert len(first["inertia_change"]) == len(later["inertia_change"]) == 3
+    assert 0.5 < record["cosine"] < 1
+
+
+def test_clustering_of_given_embeddings(tmp_path):
+    for name, moved in (("before", 0.0), ("after", 0.2)):
+        np.save(tmp_path / f"{name}.npy", measure.embeddings(100, 0, moved).numpy())
+    files = [tmp_path / "before.npy", tmp_path / "after.npy"]
+    assert run("clustering", tmp_path, "--threads", "1", "--embeddings", *files)["embeddings"] == [100, 128]
+
+
+def test_epoch(tmp_path):
+    rows = run("epoch", tmp_path, "--threads", "1")["rows"]
+    assert {"one-sided MoCo", "HCSC", "MoCo v2+ (solo-learn)", "SwAV (solo-learn)"} <= {row["way"] for row in rows}
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_scaling(tmp_path):
+    rows = run("scaling", tmp_path)["rows"]
+    assert [row["against"] for row in rows] == ["queue", "prototypes", "batch", "images"]
+
+
+def test_features(tmp_path, monkeypatch):
+    """In this process, which spares the imports of each run."""
+    monkeypatch.setattr(features, "run", run_here)
+    monkeypatch.setattr(features, "WAYS", {name: features.WAYS[name] for name in ("a sample", "last keys")})
+    make_images(tmp_path / "images", classes=2, per_class=24)
+    where = ["--images", tmp_path / "images", "--seeds", "3", "--jobs", "1", "--sample", "20", "--k", "3"]
+    tree = "--num_prototypes 2 1 --queue_size 16 --proto_warmup_epochs 1 --max_epochs 2".split()
+    rows = run("features", tmp_path, *where, "--", *SMALL, *tree)["rows"]
+    assert [row["way"] for row in rows] == ["a sample", "last keys"]
+    assert all(0 <= row["knn"][0] <= 100 for row in rows)
+
+
+def test_exponent_of_a_power_law():
+    assert scaling.exponent([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
+
+
+def test_embeddings_move_with_the_encoder_only():
+    still, moved, far = (measure.embeddings(50, 1, by) for by in (0.0, 0.1, 1.0))
+    torch.testing.assert_close(still.norm(dim=1), torch.ones(50))
+    assert 1 > (still * moved).sum(1).mean() > (still * far).sum(1).mean()
+
+
+def test_peak_memory_is_the_most_held_at_once():
+    def work():
+        first = torch.empty(1_000_000)
+        del first
+        return torch.empty(500_000)
+
+    assert measure.peak_memory(work) == pytest.approx(4e6, rel=0.05)
