@@ -1,7 +1,7 @@
 """The tree of prototypes for 50,000 embeddings: the released settings, our first clustering, and our later ones.
 
-All cluster the same embeddings. A later one starts from the tree of the embeddings as they were before the encoder moved.
-Inertia is compared level by level with that of the released settings on the same points.
+All cluster the same embeddings. A later one goes on from the tree of these embeddings before the encoder moved. Inertia
+is compared level by level with that of the released settings on the same points.
 """
 
 from argparse import Namespace
@@ -24,7 +24,11 @@ def main() -> None:
     flags.add_argument("--moved", type=float, default=0.5, help="share by which the encoder's weights have changed")
     flags.add_argument("--directions", type=int, default=8, help="in how many directions the images vary")
     flags.add_argument(
-        "--embeddings", type=Path, nargs=2, metavar=("BEFORE", "AFTER"), help="unit vectors (N, D) in .npy files instead"
+        "--embeddings",
+        type=Path,
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        help="unit vectors (N, D) in .npy files instead",
     )
     flags.add_argument("--name", default="clustering", help="of the record")
     args = flags.parse_args()
@@ -78,7 +82,7 @@ def variance_of_16(vectors: torch.Tensor) -> float:
 
 def timed(ways: dict, changes: dict[str, list[float]], number: int, args: Namespace) -> list[dict[str, Any]]:
     with measure.threads(number):
-        seconds = measure.side_by_side(ways, args.repeats)
+        seconds = measure.side_by_side(ways, args.repeats, settle=False)
     return [
         measure.row(name, taken, seconds["released settings"], threads=number, inertia_change=changes[name])
         for name, taken in seconds.items()

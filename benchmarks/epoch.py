@@ -4,7 +4,6 @@ Same images, encoder, batch, augmentations and loader; one process, the methods 
 """
 
 import shutil
-import statistics
 import tempfile
 import time
 from argparse import Namespace
@@ -28,7 +27,9 @@ WAYS = {
     "SwAV (solo-learn)": "--method swav --proj_hidden_dim 512 --queue_size 3840 --epoch_queue_starts 0",
 }
 HCSC = "--num_prototypes {prototypes} --queue_size {queue} --proto_warmup_epochs 1 --proto_ramp_epochs 0"
-SAME = "--dataset custom --train_dir train --encoder resnet18 --crop_size 32 --num_workers 0 --accelerator cpu --lr 0.01"
+SAME = (
+    "--dataset custom --train_dir train --encoder resnet18 --crop_size 32 --num_workers 0 --accelerator cpu --lr 0.01"
+)
 # The first epoch has no tree yet, the second makes one from nothing.
 UNTIMED = 2
 
@@ -68,6 +69,12 @@ class Pretraining:
         return self.timer.seconds
 
 
+def sizes_of(args: Namespace) -> dict[str, Any]:
+    if args.small:
+        return {"images": 24, "batch": 8, "queue": 32, "prototypes": "2 1", "quarter": 20}
+    return {"images": 512, "batch": 64, "queue": 16384, "prototypes": "12 6 3", "quarter": 128}
+
+
 def make_images(folder: Path, count: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     target = folder / "train" / "all"
@@ -88,9 +95,7 @@ def flags_of(way: str, folder: Path, args: Namespace, sizes: dict[str, Any]) -> 
 
 def main() -> None:
     args = measure.parser(__doc__, repeats=9).parse_args()
-    sizes = {"images": 1024, "batch": 128, "queue": 16384, "prototypes": "25 12 6", "quarter": 256}
-    if args.small:
-        sizes = {"images": 24, "batch": 8, "queue": 32, "prototypes": "2 1", "quarter": 20}
+    sizes = sizes_of(args)
     folder = Path(tempfile.mkdtemp())
     try:
         make_images(folder, sizes["images"], args.seed)

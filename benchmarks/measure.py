@@ -58,13 +58,17 @@ def embeddings(count: int, seed: int, moved: float = 0.0, dim: int = 128, direct
 # ---- timing and memory ----
 
 
-def side_by_side(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each way, `repeats` times, taking turns so that the machine's moods hit all alike."""
-    for way in ways.values():
-        way()
+def side_by_side(ways: Mapping[str, Callable[[], Any]], repeats: int, settle: bool = True) -> dict[str, list[float]]:
+    """Seconds of each way, `repeats` times, taking turns so that the machine's moods hit all alike.
+
+    With `settle` a way runs once before each of its timings, so that it does not pay for the caches and the memory that
+    the one before has left behind.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
         for name, way in ways.items():
+            if settle:
+                way()
             started = time.perf_counter()
             way()
             seconds[name].append(time.perf_counter() - started)

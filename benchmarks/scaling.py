@@ -1,7 +1,7 @@
-"""How cost grows: a step against queue, prototypes and batch, a clustering against images; exponents beside the paper's.
+"""How cost grows: a step with queue, prototypes and batch, a clustering with images; exponents beside the paper's.
 
-The paper's supplement, section "Time Complexity Analysis", counts O(N M_1 + M_1 M_2 + M_2 M_3) for a clustering, that is
-O(B M_1) for each step of an epoch, on top of MoCo, whose loss is O(B Q).
+The paper counts O(N M_1 + M_1 M_2 + M_2 M_3) for a clustering ("Time Complexity Analysis"), that is O(B M_1) for each
+step of an epoch, on top of MoCo, whose loss is O(B Q).
 """
 
 import statistics
@@ -62,7 +62,9 @@ def prepare(name: str, value: int, args: Namespace) -> Callable[[], Any]:
         before, after = (measure.embeddings(value, args.seed, moved) for moved in (0.0, 0.1))
         last = [level.prototypes for level in build_hierarchy(before, options, args.seed).levels]
         return lambda: build_hierarchy(after, options, args.seed, last)
-    base = {"batch": 8, "queue": 32, "prototypes": 8} if args.small else {"batch": 256, "queue": 16384, "prototypes": 3000}
+    base = (
+        {"batch": 8, "queue": 32, "prototypes": 8} if args.small else {"batch": 256, "queue": 16384, "prototypes": 3000}
+    )
     chosen = base | {name: value}
     levels = (chosen["prototypes"], chosen["prototypes"] * 2 // 3, chosen["prototypes"] // 3)
     step = Step(chosen["batch"], chosen["queue"], levels, 16 if args.small else 128, args.seed)

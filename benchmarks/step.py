@@ -75,7 +75,9 @@ def main() -> None:
             for r in rows
         ],
     )
-    measure.write("step", args, rows, sizes=dict(zip(("batch", "queue", "prototypes", "embedding"), sizes, strict=True)))
+    measure.write(
+        "step", args, rows, sizes=dict(zip(("batch", "queue", "prototypes", "embedding"), sizes, strict=True))
+    )
 
 
 def timed(ways: dict, memory: dict[str, int], number: int, args: Namespace) -> list[dict]:
@@ -83,9 +85,7 @@ def timed(ways: dict, memory: dict[str, int], number: int, args: Namespace) -> l
         seconds = measure.side_by_side(ways, args.repeats)
     rows = [measure.row(name, taken, seconds["MoCo, no selection"], threads=number) for name, taken in seconds.items()]
     released = rows[0]["median_seconds"]
-    return [
-        row | {"speed_up": released / row["median_seconds"], "peak_bytes": memory[row["way"]]} for row in rows
-    ]
+    return [row | {"speed_up": released / row["median_seconds"], "peak_bytes": memory[row["way"]]} for row in rows]
 
 
 if __name__ == "__main__":

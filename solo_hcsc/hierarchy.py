@@ -115,9 +115,7 @@ COARSE = 16  # principal components in which faiss compares four times as fast a
 TRUSTED = 0.85  # share of the variance that they must hold
 
 
-def fast_kmeans(
-    points: np.ndarray, k: int, options: Options, seed: int, last: np.ndarray | None = None
-) -> np.ndarray:
+def fast_kmeans(points: np.ndarray, k: int, options: Options, seed: int, last: np.ndarray | None = None) -> np.ndarray:
     """Centroids (k, D) of `points` (n, D) that are as good as `kmeans` finds with restarts, in a fraction of its time.
 
     Embeddings of images vary in few directions. Where these hold most of the variance, k-means runs in them, from the

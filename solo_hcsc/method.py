@@ -18,7 +18,14 @@ from tqdm import tqdm
 from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
 from solo_hcsc.errors import UserError, note
 from solo_hcsc.hierarchy import build_hierarchy
-from solo_hcsc.options import add_option_flags, as_dict, check_images, check_schedule, resolve_options
+from solo_hcsc.options import (
+    add_option_flags,
+    as_dict,
+    check_images,
+    check_schedule,
+    clustered_at_least,
+    resolve_options,
+)
 
 # Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
@@ -106,8 +113,9 @@ class HCSC(BaseMomentumMethod):
 
     def cluster(self) -> None:
         """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
-        keys = self.options.clustered_features == "keys"
-        embeddings = self.coding.remembered() if keys else self.extract()
+        embeddings = self.coding.remembered()
+        if len(embeddings) < clustered_at_least(self.options):  # the first epoch has no keys yet, other options never
+            embeddings = self.extract()
         if self.global_rank == 0:
             seed = self.seed * 1000 + self.current_epoch
             last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
@@ -119,8 +127,9 @@ class HCSC(BaseMomentumMethod):
                 )
             self.log("clustering_seconds", hierarchy.seconds, rank_zero_only=True)
         if dist.is_available() and dist.is_initialized():
-            for buffer in self.coding.buffers():
-                dist.broadcast(buffer, src=0)
+            for name, buffer in self.coding.named_buffers():
+                if name != "keys":  # as long as the data set, and the same everywhere
+                    dist.broadcast(buffer, src=0)
             state = [self.coding.get_extra_state()]
             dist.broadcast_object_list(state, src=0)
             self.coding.set_extra_state(state[0])

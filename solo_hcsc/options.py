@@ -68,8 +68,8 @@ class Options:
     clamp_probabilities: bool = option(False, "clamp probabilities as the released code: [0, 0.999], [0.0001, 0.999]")
     clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))
     clustered_features: str = option(
-        "images",
-        "what is clustered: embeddings of the images' centre crops, which costs a forward pass, or the last keys",
+        "keys",
+        "what is clustered: the images' centre crops, by a forward pass; or, once there are enough, the last keys",
         ("images", "keys"),
     )
     cluster_sample: int = option(0, "images (or keys) that are clustered at most; 0: as many as there are images")
@@ -97,6 +97,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "query_cluster": "similarity",
         "temperature_scaling": "none",
         "clustered_encoder": "online",
+        "clustered_features": "images",
         "kmeans": "plain",
         "kmeans_restarts": 5,
     },
@@ -113,6 +114,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "proto_negatives": "outside_batch",
         "clamp_probabilities": True,
         "local_views": "sum",
+        "clustered_features": "images",
         "kmeans": "plain",
         "kmeans_restarts": 5,
         "kmeans_seed": "level",
@@ -182,12 +184,15 @@ def clustered_at_most(options: Options, images: int) -> int:
     return min(options.cluster_sample or images, images)
 
 
+def clustered_at_least(options: Options) -> int:
+    """How many embeddings the bottom level's prototypes need."""
+    return options.num_prototypes[0] * max(1, options.min_cluster_size)
+
+
 def check_images(options: Options, images: int) -> None:
     """Refuses more prototypes than the images can carry."""
-    bottom = options.num_prototypes[0]
-    if options.cluster_sample:
-        images = clustered_at_most(options, images)
-    needed = bottom * max(1, options.min_cluster_size)
+    bottom, needed = options.num_prototypes[0], clustered_at_least(options)
+    images = clustered_at_most(options, images)
     if images < needed:
         most = images // max(1, options.min_cluster_size)
         raise UserError(
@@ -222,11 +227,11 @@ def _check(options: Options) -> None:
         )
     if options.clustered_features == "keys":
         if options.query_cluster == "assignment":
-            raise UserError("--clustered_features keys: keys do not say whose they are; use --query_cluster cosine")
+            raise UserError(
+                "--query_cluster assignment: keys have no image; add --clustered_features images"
+            )
         if options.clustered_encoder == "online":
-            raise UserError("--clustered_features keys: keys are the momentum encoder's; add --clustered_encoder momentum")
-        if options.clustering_start == 0:
-            raise UserError("--clustered_features keys: there are none at epoch 0; add --clustering_start 1 or later")
+            raise UserError("--clustered_encoder online: keys are the momentum one's; add --clustered_features images")
     if not options.instance_loss and not options.prototype_loss:
         raise UserError("--instance_loss false --prototype_loss false: nothing is left to train with; keep one")
     if not options.instance_loss and (options.proto_warmup_epochs or options.clustering_start):

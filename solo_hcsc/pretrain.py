@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset | None]":
-    """Checks and completes the arguments; returns when the work began, the method, and its training and validation set."""
+    """Checks and completes the arguments; returns when the work began, the method, its training and validation set."""
     from solo_hcsc import data, training
     from solo_hcsc.hardware import resolve_hardware
     from solo_hcsc.registry import load_methods

@@ -6,7 +6,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything

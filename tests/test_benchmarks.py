@@ -57,6 +57,14 @@ def test_epoch(tmp_path):
     assert all(row["ratio"] > 0 for row in rows)
 
 
+def test_breakdown_of_an_epoch(tmp_path):
+    rows = run("breakdown", tmp_path, "--threads", "1", "--picture", tmp_path / "epoch.svg")["rows"]
+    assert all(row["seconds"] >= 0 for row in rows)
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert {"backward", "clustering", "selection and losses"} <= {row["part"] for row in rows}
+    assert "<svg" in (tmp_path / "epoch.svg").read_text()
+
+
 def test_scaling(tmp_path):
     rows = run("scaling", tmp_path)["rows"]
     assert [row["against"] for row in rows] == ["queue", "prototypes", "batch", "images"]

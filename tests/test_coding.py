@@ -254,7 +254,7 @@ def test_a_batch_larger_than_the_queue_leaves_its_last_keys():
 
 
 def test_keys_to_be_clustered_are_the_newest_ones():
-    coding = make(clustered_features="keys", clustering_start=1, proto_warmup_epochs=1, cluster_sample=25)
+    coding = make(clustered_features="keys", cluster_sample=25)
     written = unit(70, D, seed=3)
     assert len(coding.remembered()) == 0
     coding.remember(written[:10])
@@ -262,9 +262,8 @@ def test_keys_to_be_clustered_are_the_newest_ones():
     for part in written[10:].split([7, 30, 23]):
         coding.remember(part)
     assert {tuple(row.tolist()) for row in coding.remembered()} == {tuple(row.tolist()) for row in written[-25:]}
-    assert len(make().keys) == 0, "nothing is kept where nothing needs it"
-    everything = make(clustered_features="keys", clustering_start=1, proto_warmup_epochs=1)
-    assert len(everything.keys) == N
+    assert len(make(clustered_features="images").keys) == 0, "nothing is kept where nothing needs it"
+    assert len(make().keys) == N
 
 
 class NoGenerator(SelectiveCoding):
@@ -278,7 +277,7 @@ class NoGenerator(SelectiveCoding):
 def test_step_on_a_gpu_waits_for_nothing(preset):
     """A pretended GPU has shapes but no values: what a real one would have to be waited for raises."""
     keys = {"clustered_features": "keys", "clustered_encoder": "momentum"}
-    coding = make(preset=preset, **keys, clustering_start=1, proto_warmup_epochs=1)
+    coding = make(preset=preset, **keys)
     coding.__class__ = NoGenerator
     with FakeTensorMode(allow_non_fake_inputs=True):
         coding.to("cuda")
@@ -344,6 +343,7 @@ def test_presets_differ_as_documented():
     assert (paper.clustered_encoder, official.clustered_encoder) == ("online", "momentum")
     assert (paper.local_views, official.local_views) == ("mean", "sum")
     assert (official.kmeans_seed, official.kmeans_iterations, official.kmeans_restarts) == ("level", 20, 5)
+    assert (paper.clustered_features, official.clustered_features) == ("images", "images")
     assert (paper.kmeans, official.kmeans, recommended.kmeans) == ("plain", "plain", "fast")
 
 
@@ -374,14 +374,10 @@ BAD = {
         {"preset": "official", "cluster_sample": 9},
         "--cluster_sample 9: --query_cluster assignment needs every image's cluster",
     ),
-    "whose keys": ({"preset": "official", "clustered_features": "keys"}, "use --query_cluster cosine"),
+    "whose keys": ({"preset": "official", "clustered_features": "keys"}, "add --clustered_features images"),
     "keys of the other encoder": (
-        {"clustered_features": "keys", "clustered_encoder": "online"},
-        "add --clustered_encoder momentum",
-    ),
-    "keys at the start": (
-        {"clustered_features": "keys", "clustering_start": 0},
-        "there are none at epoch 0; add --clustering_start 1 or later",
+        {"clustered_encoder": "online"},
+        "--clustered_encoder online: keys are the momentum one's; add --clustered_features images",
     ),
 }
 

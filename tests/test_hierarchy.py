@@ -144,11 +144,6 @@ def test_same_seed_same_tree():
     assert torch.equal(*seeds)
 
 
-def moved(points, by=0.05, seed=5):
-    noise = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed))
-    return torch.nn.functional.normalize(points + by * noise, dim=1)
-
-
 def flat(count=400, dim=32, rank=6, seed=0):
     """Unit vectors that vary in few directions."""
     draw = torch.Generator().manual_seed(seed)

@@ -94,7 +94,8 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
         cluster(self)
 
     monkeypatch.setattr(HCSC, "cluster", spied)
-    run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
+    images = ["--clustered_features", "images"]
+    run_here("pretrain", *custom, *SMALL, *TREE, *images, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
     assert len(seen) == 1
     assert all(isinstance(image, torch.Tensor) and image.shape == (3, 32, 32) for image in seen[0])
 
@@ -115,7 +116,7 @@ def record_clusterings(monkeypatch):
 
 def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path):
     clustered, passes = record_clusterings(monkeypatch)
-    flags = [*TREE, "--clustered_features", "keys", "--max_epochs", "3"]
+    flags = [*TREE, "--max_epochs", "3"]
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
     assert not passes
     # 36 images are four full batches of 8; the second time the last 36 of 64 keys
@@ -126,9 +127,17 @@ def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path
     assert torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.keys"].shape == (36, 128)
 
 
+def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, tmp_path):
+    clustered, passes = record_clusterings(monkeypatch)
+    flags = [*TREE, "--clustering_start", "0", "--max_epochs", "2"]
+    run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
+    assert passes == [0]
+    assert [len(embeddings) for embeddings, _ in clustered] == [36, 32]
+
+
 def test_sample_bounds_what_is_extracted(monkeypatch, custom, tmp_path):
     clustered, passes = record_clusterings(monkeypatch)
-    flags = [*TREE, "--cluster_sample", "20", "--max_epochs", "3"]
+    flags = [*TREE, "--clustered_features", "images", "--cluster_sample", "20", "--max_epochs", "3"]
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
     assert passes == [1, 2]
     assert [len(embeddings) for embeddings, _ in clustered] == [20, 20]
