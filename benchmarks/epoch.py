@@ -118,8 +118,8 @@ def timed(folder: Path, number: int, args: Namespace, sizes: dict[str, Any]) -> 
                 seconds[way].append(run.epoch())
             rounds = f"{repeat + 1}/{UNTIMED + args.repeats}"
             print(f"{number} threads, round {rounds}: {sum(s[-1] for s in seconds.values()):.0f} s", flush=True)
-    timed = {way: taken[UNTIMED:] for way, taken in seconds.items()}
-    return [measure.row(way, taken, timed["one-sided MoCo"], threads=number) for way, taken in timed.items()]
+    counted = {way: taken[UNTIMED:] for way, taken in seconds.items()}
+    return [measure.row(way, taken, counted["one-sided MoCo"], threads=number) for way, taken in counted.items()]
 
 
 if __name__ == "__main__":

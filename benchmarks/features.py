@@ -84,7 +84,8 @@ def accuracy(way: str, seed: int, folder: Path, args: Namespace) -> dict[str, An
     chosen = WAYS[way].format(sample=args.sample).split()
     keep = ["--method", "hcsc", "--seed", str(seed), "--checkpoint_dir", str(runs), "--limit_val_batches", "0"]
     run("pretrain", *data, *args.pretraining, *chosen, *keep)
-    size = ["--crop_size", args.pretraining[args.pretraining.index("--crop_size") + 1]]
+    given = args.pretraining
+    size = ["--crop_size", given[given.index("--crop_size") + 1]] if "--crop_size" in given else []
     neighbours = ["--k", *map(str, args.k)]
     run("knn", *data, *size, *neighbours, "--num_workers", "0", "--pretrained_feature_extractor", str(runs))
     (file,) = runs.rglob("knn-*.json")

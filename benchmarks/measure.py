@@ -81,9 +81,11 @@ def threads(number: int) -> Iterator[None]:
     before = torch.get_num_threads(), faiss.omp_get_max_threads()
     torch.set_num_threads(number)
     faiss.omp_set_num_threads(number)
-    yield
-    torch.set_num_threads(before[0])
-    faiss.omp_set_num_threads(before[1])
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        faiss.omp_set_num_threads(before[1])
 
 
 def peak_memory(work: Callable[[], Any]) -> int:
@@ -153,5 +155,6 @@ def versions() -> dict[str, str]:
 
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()

@@ -9,8 +9,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from solo_hcsc.hierarchy import Hierarchy, Level
-from solo_hcsc.losses import info_nce, over_levels, proto_nce, selected_info_nce, selected_proto_nce
-from solo_hcsc.options import Options, clustered_at_most
+from solo_hcsc.losses import (
+    LEAST_TEMPERATURE,
+    info_nce,
+    over_levels,
+    proto_nce,
+    selected_info_nce,
+    selected_proto_nce,
+)
+from solo_hcsc.options import Options, clustered_at_most, needs_tree
 from solo_hcsc.selection import (
     draw,
     draw_clusters,
@@ -114,15 +121,15 @@ class SelectiveCoding(nn.Module):
         self.register_buffer("queue_labels", torch.full((size,), -1))
         self.register_buffer("queue_steps", torch.full((size,), -1))
         self.register_buffer("queue_clusters", torch.full((len(options.num_prototypes), size), -1))
-        # The released code's clamped probabilities and zero logits have no such form, and exponentials of logits over
-        # a tiny temperature underflow: these go the direct way.
+        # The released code's clamped probabilities and zero logits have no such form: they go the direct way.
         plain = not options.clamp_probabilities and options.left_out == "removed"
-        self.shares_draws = plain and options.temperature >= 0.05
+        self.shares_draws = plain and options.temperature >= LEAST_TEMPERATURE
         self._parent_draws: dict[int, torch.Tensor] = {}  # per level: cumulative probabilities of Eq. 7 (M_l, M_l+1)
         # Only k-means assignments need to know each image's cluster.
         remembered = num_images if options.query_cluster == "assignment" else 0
         self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), remembered, dtype=torch.long))
-        remembered = clustered_at_most(options, num_images) if options.clustered_features == "keys" else 0
+        keeps_keys = options.clustered_features == "keys" and needs_tree(options)
+        remembered = clustered_at_most(options, num_images) if keeps_keys else 0
         self.register_buffer("keys", torch.zeros(remembered, dim))
         self.register_buffer("keys_seen", torch.zeros((), dtype=torch.long))
         for level, count in enumerate(options.num_prototypes):
@@ -311,9 +318,9 @@ class SelectiveCoding(nn.Module):
     @torch.no_grad()
     def _candidates(self, clusters: torch.Tensor, level: int) -> torch.Tensor:
         """The released code's negatives (M,): no image's of the batch, nor the highest used number (its off-by-one)."""
-        prototypes, _, _ = self.level(level)
-        number = torch.arange(len(prototypes), device=clusters.device)
-        return ~torch.isin(number, clusters) & (number < self.highest[level])
+        candidates = torch.zeros(self.kept[level], dtype=torch.bool, device=clusters.device)
+        candidates[: self.highest[level]] = True
+        return candidates.index_fill_(0, clusters, False)
 
     # ---- randomness and what a checkpoint has besides buffers ----
 

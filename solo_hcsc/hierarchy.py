@@ -129,11 +129,11 @@ def fast_kmeans(points: np.ndarray, k: int, options: Options, seed: int, last: n
     if axes is None:
         if last is None:
             return kmeans(points, k, options, seed, start="kmeans++")
-        return kmeans(points, k, options, seed, start=last, iterations=4)
+        return kmeans(points, k, options, seed, start=last, most=4)
     coarse = points @ axes
-    found = kmeans(coarse, k, options, seed, start="kmeans++" if last is None else last @ axes, iterations=10)
+    found = kmeans(coarse, k, options, seed, start="kmeans++" if last is None else last @ axes, most=10)
     start = means(points, nearest(coarse, found)[1], k)
-    return kmeans(points, k, options, seed, start=start, iterations=2)
+    return kmeans(points, k, options, seed, start=start, most=2)
 
 
 def kmeans(
@@ -142,11 +142,12 @@ def kmeans(
     options: Options,
     seed: int,
     start: np.ndarray | str = "random",
-    iterations: int | None = None,
+    most: int | None = None,
 ) -> np.ndarray:
     """Centroids (k, D) of `points` (n, D) by faiss, on the GPU if there is one.
 
-    `start`: "random" points, "kmeans++", or centroids (at most k, D), to which faiss adds what k lacks.
+    `start`: "random" points, "kmeans++", or centroids (at most k, D), to which faiss adds what k lacks. `most`: of the
+    iterations asked for.
     """
     faiss = import_faiss()
     given = start if isinstance(start, np.ndarray) else None
@@ -154,7 +155,7 @@ def kmeans(
     clustering = faiss.Kmeans(
         points.shape[1],
         k,
-        niter=iterations or options.kmeans_iterations,
+        niter=min(options.kmeans_iterations, most or options.kmeans_iterations),
         nredo=options.kmeans_restarts if given is None else 1,
         seed=seed,
         init_method=faiss.ClusteringInitMethod_RANDOM if at_random else faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS,
@@ -167,9 +168,7 @@ def kmeans(
 
 
 def principal_axes(points: np.ndarray) -> np.ndarray | None:
-    """The directions (D, COARSE) of most variance, or None if they do not hold enough of it."""
-    if points.shape[1] <= COARSE:
-        return None
+    """The directions (D, at most COARSE) of most variance, or None if they do not hold enough of it."""
     some = points[:: max(1, len(points) // 20_000)]
     variances, axes = np.linalg.eigh(np.cov(some, rowvar=False))  # ascending
     if variances[-COARSE:].sum() < TRUSTED * variances.sum():
@@ -190,6 +189,8 @@ def import_faiss() -> Any:
         import faiss
     except ImportError:
         raise UserError("hcsc clusters with faiss; run: pip install 'solo_hcsc[cpu]', or 'solo_hcsc[gpu]'") from None
+    if not hasattr(faiss, "ClusteringInitMethod_KMEANS_PLUS_PLUS"):
+        raise UserError(f"hcsc needs faiss 1.14.2 or newer, and this is {faiss.__version__}; upgrade faiss-cpu or -gpu")
     return faiss
 
 

@@ -39,8 +39,7 @@ def selected_info_nce(
 
     `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep)` with
     `keep = queue_clusters[l] != clusters[l][:, None]`. Here one product with the queue serves all levels, and its place
-    in memory becomes the gradient's. Exponentials are taken as they are: fine for unit vectors over a temperature of
-    0.05 or more.
+    in memory becomes the gradient's. Exponentials are taken as they are, which `LEAST_TEMPERATURE` allows.
     """
     with torch.no_grad():
         positive = (z * key).sum(dim=1) / temperature
@@ -69,6 +68,7 @@ class _WithGradient(torch.autograd.Function):
         return grads[0] * gradient, None, None
 
 
+LEAST_TEMPERATURE = 0.02  # unit vectors over it have exponentials, and sums of many, well within float32
 MOST_LISTED = 1 / 16  # of all pairs and levels; beyond, masks are faster
 LEAST_KEPT = 0.1  # of a query's sum; below, a difference of sums would lose digits
 

@@ -17,13 +17,14 @@ from tqdm import tqdm
 
 from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
 from solo_hcsc.errors import UserError, note
-from solo_hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hierarchy import build_hierarchy, import_faiss
 from solo_hcsc.options import (
     add_option_flags,
     as_dict,
     check_images,
     check_schedule,
     clustered_at_least,
+    needs_tree,
     resolve_options,
 )
 
@@ -80,6 +81,8 @@ class HCSC(BaseMomentumMethod):
         """What can be refused before any data is read; called by solo_hcsc.pretrain."""
         options = resolve_options(args)
         check_schedule(options, args.max_epochs)
+        if needs_tree(options):
+            import_faiss()
         if options.queue_size < args.batch_size:
             raise UserError(f"--queue_size {options.queue_size}: smaller than --batch_size {args.batch_size}")
 
@@ -108,7 +111,7 @@ class HCSC(BaseMomentumMethod):
     def on_train_epoch_start(self) -> None:
         epoch, start = self.current_epoch, self.options.clustering_start
         due = epoch >= start and (epoch - start) % self.options.recluster_every == 0
-        if due and self.coding.clustered_epoch != epoch:
+        if due and needs_tree(self.options) and self.coding.clustered_epoch != epoch:
             self.cluster()
 
     def cluster(self) -> None:
@@ -195,13 +198,15 @@ class HCSC(BaseMomentumMethod):
         coded = [self.coding(q, k, index, local, weight) for q, k in zip(z, key, strict=True)]
         self.loss_terms = coded[0].parts  # named if the loss is not finite
         self._log_coding(coded[0], targets, batch_idx)
-        for k in map(gather, key):
+        gathered = [gather(k) for k in key]
+        for k in gathered:
             self.coding.enqueue(k, gather(targets), self.global_step)
-            self.coding.remember(k)
+        self.coding.remember(gathered[0])  # one key of each image
 
         class_loss = self._log_classifiers(online, target, targets)
         loss = torch.stack([one.loss for one in coded]).mean()
-        self.log("train_hcsc_loss", loss, on_epoch=True, sync_dist=True)
+        self.log("train_hcsc_loss_step", loss, on_step=True, on_epoch=False)
+        self._log_epoch({"train_hcsc_loss_epoch": loss})
         return loss + class_loss
 
     def proto_weight(self) -> float:
@@ -227,8 +232,11 @@ class HCSC(BaseMomentumMethod):
         return total
 
     def _log_means(self, names: dict[str, str], outs: list[dict[str, Any]]) -> None:
-        means = {name: sum(out[key] for out in outs) / len(outs) for name, key in names.items()}
-        self.log_dict(means, on_epoch=True, sync_dist=True)
+        self._log_epoch({f"{name}_epoch": sum(out[key] for out in outs) / len(outs) for name, key in names.items()})
+
+    def _log_epoch(self, values: dict[str, Any]) -> None:
+        """Logs means over the epoch and the processes; means of every step would make the processes wait for it."""
+        self.log_dict(values, on_step=False, on_epoch=True, sync_dist=True)
 
     def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
         log = {name: part.detach() for name, part in coded.parts.items()}
@@ -238,7 +246,7 @@ class HCSC(BaseMomentumMethod):
                 for level, out in enumerate(coded.left_out()):
                     found = precision_and_recall(out, targets, self.coding.queue_labels)
                     log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
-        self.log_dict(log, on_step=False, on_epoch=True, sync_dist=True)
+        self._log_epoch(log)
 
 
 def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:

@@ -80,7 +80,7 @@ class Options:
         "k-means from images drawn evenly; or from k-means++, on from the last tree and coarse before fine where large",
         ("plain", "fast"),
     )
-    kmeans_iterations: int = option(20, "iterations of k-means, at most")
+    kmeans_iterations: int = option(20, "iterations of a k-means run, at most")
     kmeans_restarts: int = option(1, "k-means runs per level, of which the best counts")
     kmeans_points: int = option(1000, "images per prototype that k-means reads at most")
     kmeans_seed: str = option(
@@ -165,14 +165,18 @@ def resolve_options(given: Mapping[str, Any] | Namespace) -> Options:
     return options
 
 
+def needs_tree(options: Options) -> bool:
+    """False where nothing selects and the loss is MoCo's."""
+    return options.instance_selection or options.prototype_loss
+
+
 def check_schedule(options: Options, max_epochs: int) -> None:
     if options.prototype_loss and options.proto_warmup_epochs >= max_epochs:
         raise UserError(
             f"--proto_warmup_epochs {options.proto_warmup_epochs}: must be shorter than the run, --max_epochs "
             f"{max_epochs}; a tenth of it is usual"
         )
-    selects = options.instance_selection or options.prototype_loss
-    if selects and options.clustering_start >= max_epochs:
+    if needs_tree(options) and options.clustering_start >= max_epochs:
         raise UserError(
             f"--clustering_start {options.clustering_start}: nothing would be clustered in --max_epochs {max_epochs}; "
             "start earlier (it follows --proto_warmup_epochs)"
@@ -227,9 +231,7 @@ def _check(options: Options) -> None:
         )
     if options.clustered_features == "keys":
         if options.query_cluster == "assignment":
-            raise UserError(
-                "--query_cluster assignment: keys have no image; add --clustered_features images"
-            )
+            raise UserError("--query_cluster assignment: keys have no image; add --clustered_features images")
         if options.clustered_encoder == "online":
             raise UserError("--clustered_encoder online: keys are the momentum one's; add --clustered_features images")
     if not options.instance_loss and not options.prototype_loss:

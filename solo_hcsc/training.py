@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
@@ -146,8 +147,8 @@ class Run:
 class StopOnNonFiniteLoss(Callback):
     """Ends the run on a NaN or infinity before a checkpoint has it.
 
-    On the CPU that is before it reaches the weights. Looking at a GPU's loss at once would make every step wait for it,
-    so there the step before is looked at, whose outcome has arrived meanwhile.
+    On the CPU that is before it reaches the weights. Looking at a GPU's loss at once would mean to wait for it in every
+    step, so there the step before is looked at, whose outcome has arrived meanwhile.
     """
 
     def __init__(self, checkpointer: Checkpointer) -> None:
@@ -157,20 +158,22 @@ class StopOnNonFiniteLoss(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
         finite = torch.isfinite(loss.detach()).float()
         if trainer.world_size > 1:  # all processes stop together, or those without a NaN wait for ever
-            finite = trainer.strategy.reduce(finite, reduce_op="min")
+            dist.all_reduce(finite, op=dist.ReduceOp.MIN)
         arrived = _fetch(finite)
         where = f"step {trainer.global_step} of epoch {trainer.current_epoch}"
         terms = getattr(pl_module, "loss_terms", {})
 
+        loss = loss.detach()
+
         def look() -> None:
             if not arrived():
-                self._stop(where, float(loss), terms)
+                self._stop(where, loss, terms)
 
-        if finite.device.type == "cpu":
-            look()
-        else:
+        if finite.device.type == "cuda":
             self._see()
             self._unseen = look
+        else:
+            look()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._see()
@@ -180,19 +183,19 @@ class StopOnNonFiniteLoss(Callback):
         if look is not None:
             look()
 
-    def _stop(self, where: str, loss: float, terms: dict[str, torch.Tensor]) -> None:
+    def _stop(self, where: str, loss: torch.Tensor, terms: dict[str, torch.Tensor]) -> None:
         saved = getattr(self.checkpointer, "last_ckpt", None)
         guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
         which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
         raise UserError(
-            f"{which} became {loss} at {where}; last good checkpoint: {saved or 'none yet'}; "
+            f"{which} became {float(loss)} at {where}; last good checkpoint: {saved or 'none yet'}; "
             "try a lower --lr, more --warmup_epochs or --precision 32"
         )
 
 
 def _fetch(flag: torch.Tensor) -> Callable[[], bool]:
     """Starts copying a flag to the host; the function returned waits for no more than that."""
-    if flag.device.type == "cpu":
+    if flag.device.type != "cuda":
         return lambda: bool(flag)
     host = torch.empty_like(flag, device="cpu", pin_memory=True)
     host.copy_(flag, non_blocking=True)

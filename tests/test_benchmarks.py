@@ -10,7 +10,9 @@ import pytest
 import torch
 from tiny import SMALL, make_images, run_here
 
-from benchmarks import features, measure, scaling
+from benchmarks import epoch, features, measure, scaling
+
+original = epoch.Pretraining.epoch
 
 
 def run(name, folder, *flags):
@@ -51,10 +53,16 @@ def test_clustering_of_given_embeddings(tmp_path):
     assert run("clustering", tmp_path, "--threads", "1", "--embeddings", *files)["embeddings"] == [100, 128]
 
 
-def test_epoch(tmp_path):
+def test_epoch(tmp_path, monkeypatch):
+    runs = []
+    monkeypatch.setattr(epoch.Pretraining, "epoch", lambda self: runs.append(self) or original(self))
     rows = run("epoch", tmp_path, "--threads", "1")["rows"]
     assert {"one-sided MoCo", "HCSC", "MoCo v2+ (solo-learn)", "SwAV (solo-learn)"} <= {row["way"] for row in rows}
-    assert all(row["ratio"] > 0 for row in rows)
+    for run_ in runs:
+        assert run_.trainer.current_epoch == epoch.UNTIMED + 1
+        assert run_.trainer.global_step == 3 * (epoch.UNTIMED + 1)
+    clustered = [run_.model.coding.clustered_epoch for run_ in runs[:2]]
+    assert clustered == [-1, 2], "MoCo has no tree, HCSC that of its last epoch"
 
 
 def test_breakdown_of_an_epoch(tmp_path):

@@ -132,7 +132,7 @@ SHARED = {  # queries, entries, clusters they have in common, and the way that t
 
 
 @pytest.mark.parametrize("shape", SHARED)
-@pytest.mark.parametrize("tau", [0.2, 0.05])
+@pytest.mark.parametrize("tau", [0.2, losses.LEAST_TEMPERATURE])
 def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau):
     batch, size, clusters, way = SHARED[shape]
     generator = torch.Generator().manual_seed(0)

@@ -198,6 +198,18 @@ def test_large_clustering_of_embeddings_that_vary_in_all_directions_goes_on_from
     assert ((tree.levels[0].prototypes * after.levels[0].prototypes).sum(dim=1) > 0.9).all()
 
 
+def test_large_clustering_of_few_dimensions(monkeypatch):
+    seen, tree = starts(monkeypatch, round_ones(dim=8), last=[round_ones(count=30, dim=8, seed=1)])
+    assert seen == [(8, "given"), (8, "given")]
+    assert len(tree.levels[0].prototypes) == 30
+
+
+def test_old_faiss_is_refused_before_training(monkeypatch):
+    monkeypatch.delattr("faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS")
+    with pytest.raises(UserError, match=r"needs faiss 1\.14\.2 or newer"):
+        hierarchy.import_faiss()
+
+
 @pytest.mark.parametrize("make", [flat, round_ones])
 def test_large_clustering_is_as_good_as_restarts_first_and_later(make, monkeypatch):
     before, after = make(), moved(make())

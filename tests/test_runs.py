@@ -5,11 +5,14 @@ import json
 import re
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny import SMALL, only, run, run_here
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from solo_hcsc import training
 from solo_hcsc.results import read_results
 
 METHODS = {
@@ -74,12 +77,32 @@ def test_vit_pretrains_and_is_evaluated(custom, tmp_path, capsys):
 
 def test_two_processes_train_together(custom, tmp_path):
     flags = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
-    flags += "--knn_eval --devices 2 --strategy ddp --max_epochs 2".split()
+    # images are clustered in the first epoch, where there are no keys yet, and keys in the second
+    flags += "--clustering_start 0 --knn_eval --devices 2 --strategy ddp --max_epochs 2".split()
     out = run("pretrain", *custom, *SMALL, *flags, cwd=tmp_path)
     assert "2 CPU processes, 32-true; 2 batches of 8" in out.stdout
     assert out.stdout.count("done in") == 1
     state = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)
     assert state["global_step"] == 4
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_loss_on_a_gpu_is_looked_at_one_step_late_and_at_the_epochs_end(monkeypatch, last):
+    """A pretended GPU, whose tensors have no values: looking at them would raise."""
+    finite = iter([True, True, False] if last else [True, True, False, True])
+    monkeypatch.setattr(training, "_fetch", lambda flag: partial(next, iter([next(finite)])))
+    callback = training.StopOnNonFiniteLoss(checkpointer=None)
+    stopped = []
+    monkeypatch.setattr(callback, "_stop", lambda where, loss, terms: stopped.append(where))
+    with FakeTensorMode():
+        loss = torch.empty((), device="cuda")
+        for step in range(3 if last else 4):
+            assert not stopped
+            trainer = SimpleNamespace(world_size=1, global_step=step, current_epoch=5)
+            callback.on_before_backward(trainer, None, loss)
+        assert stopped == ([] if last else ["step 2 of epoch 5"])
+        callback.on_train_epoch_end(trainer, None)
+    assert stopped == ["step 2 of epoch 5"]
 
 
 def test_bf16_trains(custom, tmp_path):
