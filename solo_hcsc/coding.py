@@ -125,12 +125,11 @@ class SelectiveCoding(nn.Module):
         plain = not options.clamp_probabilities and options.left_out == "removed"
         self.shares_draws = plain and options.temperature >= LEAST_TEMPERATURE
         self._parent_draws: dict[int, torch.Tensor] = {}  # per level: cumulative probabilities of Eq. 7 (M_l, M_l+1)
-        # Only k-means assignments need to know each image's cluster.
-        remembered = num_images if options.query_cluster == "assignment" else 0
-        self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), remembered, dtype=torch.long))
-        keeps_keys = options.clustered_features == "keys" and needs_tree(options)
-        remembered = clustered_at_most(options, num_images) if keeps_keys else 0
-        self.register_buffer("keys", torch.zeros(remembered, dim))
+        # Only k-means assignments need to know each image's cluster, and only clusterings of keys the keys.
+        images = num_images if options.query_cluster == "assignment" else 0
+        self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), images, dtype=torch.long))
+        clusters_keys = options.clustered_features == "keys" and needs_tree(options)
+        self.register_buffer("keys", torch.zeros(clustered_at_most(options, num_images) if clusters_keys else 0, dim))
         self.register_buffer("keys_seen", torch.zeros((), dtype=torch.long))
         for level, count in enumerate(options.num_prototypes):
             self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
