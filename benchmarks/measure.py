@@ -117,7 +117,7 @@ def write(name: str, args: Namespace, rows: Sequence[Mapping[str, Any]], file: s
     record = {
         "benchmark": name,
         "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
-        "arguments": vars(args),
+        "arguments": {name: value for name, value in vars(args).items() if not isinstance(value, Path)},
         "machine": machine(),
         "versions": versions(),
         "rows": list(rows),
