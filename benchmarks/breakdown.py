@@ -1,6 +1,5 @@
 """Where the time of an HCSC epoch goes, as a table and as the picture in docs/performance.md."""
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -50,13 +49,11 @@ def main() -> None:
     args = flags.parse_args()
     args.threads = args.threads[-1:]
     sizes = sizes_of(args)
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         make_images(folder, sizes["images"], args.seed)
         with measure.threads(args.threads[0]):
             parts = measured(Pretraining(flags_of("HCSC", folder, args, sizes)), args.repeats)
-    finally:
-        shutil.rmtree(folder)
     total = sum(parts.values())
     rows = [{"part": name, "seconds": seconds, "share": seconds / total} for name, seconds in parts.items()]
     measure.show(["part", "seconds", "%"], [(r["part"], r["seconds"], 100 * r["share"]) for r in rows])

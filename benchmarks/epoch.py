@@ -3,7 +3,6 @@
 Same images, encoder, batch, augmentations and loader; one process, the methods taking turns epoch by epoch.
 """
 
-import shutil
 import tempfile
 import time
 from argparse import Namespace
@@ -96,12 +95,10 @@ def flags_of(way: str, folder: Path, args: Namespace, sizes: dict[str, Any]) -> 
 def main() -> None:
     args = measure.parser(__doc__, repeats=9).parse_args()
     sizes = sizes_of(args)
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         make_images(folder, sizes["images"], args.seed)
         rows = [row for number in args.threads for row in timed(folder, number, args, sizes)]
-    finally:
-        shutil.rmtree(folder)
     measure.show(
         ["threads", "method", "seconds per epoch", "x one-sided MoCo"],
         [(r["threads"], r["way"], r["median_seconds"], r["ratio"]) for r in rows],

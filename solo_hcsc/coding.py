@@ -178,9 +178,9 @@ class SelectiveCoding(nn.Module):
     def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> None:
         """Replaces the oldest entries; takes any number of keys, and keeps the last ones of too many."""
         size = len(self.queue)
-        places = (self.queue_ptr + torch.arange(len(keys), device=keys.device)) % size
+        places = _places(self.queue_ptr, len(keys), size)
         self.queue_ptr.copy_((self.queue_ptr + len(keys)) % size)
-        keys, labels, places = keys[-size:], labels[-size:], places[-size:]
+        keys, labels = keys[-size:], labels[-size:]
         self.queue[places] = keys.to(self.queue.dtype)
         self.queue_labels[places] = labels
         self.queue_steps[places] = step
@@ -192,10 +192,9 @@ class SelectiveCoding(nn.Module):
         """Keeps keys for the next clustering, the newest ones if there are more than it takes."""
         if not len(self.keys):
             return
-        places = (self.keys_seen + torch.arange(len(keys), device=keys.device)) % len(self.keys)
-        self.keys_seen += len(keys)
         size = len(self.keys)
-        self.keys[places[-size:]] = keys[-size:].to(self.keys.dtype)
+        self.keys[_places(self.keys_seen, len(keys), size)] = keys[-size:].to(self.keys.dtype)
+        self.keys_seen += len(keys)
 
     def remembered(self) -> torch.Tensor:
         return self.keys[: int(self.keys_seen)]
@@ -344,6 +343,11 @@ class SelectiveCoding(nn.Module):
         self.clustered_epoch = state["clustered_epoch"]
         self._generator, self._generator_state = None, state["generator"]
         self._parent_draws.clear()
+
+
+def _places(first: torch.Tensor, count: int, size: int) -> torch.Tensor:
+    """Where `count` new entries go in a ring of `size`, from place `first` on; of too many, the last ones."""
+    return (first + torch.arange(count, device=first.device))[-size:] % size
 
 
 def describe(level: Level) -> dict[str, float]:
