@@ -16,6 +16,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
 
 from solo_hcsc.digits import lay_out_digits
 from solo_hcsc.errors import UserError, note
+from solo_hcsc.repeatable import repeatable_loader
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
 _FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
@@ -168,8 +169,9 @@ def evaluation_transforms(args: Namespace) -> tuple[Callable, Callable]:
 
 
 def training_loader(dataset: Dataset, args: Namespace) -> DataLoader:
-    """solo-learn's: shuffled, without a last batch that is not full."""
-    return pretrain_dataloader.prepare_dataloader(dataset, batch_size=args.batch_size, num_workers=args.num_workers)
+    """Shuffled, without a last batch that is not full; the same batches in every run of this seed."""
+    shards = args.use_distributed_sampler if args.replace_sampler_ddp is None else args.replace_sampler_ddp
+    return repeatable_loader(dataset, args.batch_size, args.num_workers, args.seed, shards)
 
 
 def plain_loader(dataset: Dataset, args: Namespace) -> DataLoader:

@@ -169,6 +169,20 @@ def add_record_flags(parser: Parser) -> None:
         "--checkpoint_frequency", type=int, default=1, help="epochs between checkpoints; the last epoch is always saved"
     )
     group.add_argument(
+        "--checkpoint_every_n_steps",
+        type=int,
+        default=0,
+        help="also save within an epoch, after so many steps; 0: only after epochs",
+    )
+    group.add_argument(
+        "--keep_checkpoints", type=int, default=1, help="how many of the run's epochs keep their checkpoint"
+    )
+    group.add_argument(
+        "--keep_best",
+        choices=["val_acc1", "val_knn_acc1"],
+        help="also keep the one with the highest",
+    )
+    group.add_argument(
         "--save_checkpoint", action="store_true", default=True, help="always on: kept for existing scripts"
     )
 

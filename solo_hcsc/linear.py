@@ -21,12 +21,12 @@ def main(argv: Sequence[str]) -> None:
     args = parse(argv)
 
     from solo.args.utils import additional_setup_linear
-    from solo.utils import classification_dataloader
 
     from solo_hcsc import data, training
     from solo_hcsc.checkpoints import find_checkpoint, load_encoder
     from solo_hcsc.hardware import describe_devices, resolve_hardware
     from solo_hcsc.results import table, write_result
+    from solo_hcsc.resume import check_resume
 
     # ---- every check comes before the first thing written ----
     training.check_ranges(args)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     model = model_class(backbone, **data.framework_settings(args))
     resume = args.resume_from_checkpoint
     if resume is not None:
-        training.check_resume(resume, model, args.max_epochs)
+        check_resume(resume, model, args.max_epochs)
 
     run = training.Run(args, "linear")
     trainer = run.trainer([])
@@ -64,10 +64,8 @@ def main(argv: Sequence[str]) -> None:
     )
     train_loader = val_loader = None
     if not args.dali:
-        train_loader, val_loader = classification_dataloader.prepare_dataloaders(
-            train_set, val_set, batch_size=args.batch_size, num_workers=args.num_workers
-        )
-    trainer.fit(model, train_loader, val_loader, ckpt_path=resume, weights_only=True)
+        train_loader, val_loader = data.training_loader(train_set, args), data.plain_loader(val_set, args)
+    run.fit(trainer, model, train_loader, val_loader, resume)
     logged = trainer.callback_metrics
     if trainer.is_global_zero and "val_acc1" in logged:
         accuracy = {f"acc{k}": float(logged[f"val_acc{k}"]) for k in (1, 5)}

@@ -63,26 +63,20 @@ def main(argv: Sequence[str]) -> None:
 
     from solo_hcsc import data, training
     from solo_hcsc.hardware import describe_devices
+    from solo_hcsc.resume import FinishedError, find_resume
 
     # ---- every check comes before the first thing written ----
     started, model, train_set, val_set = prepare(args)
     images = len(train_set)  # type: ignore[arg-type]
     batches = training.check_batches("--train_dir", images, args)
-    resume = find_resume(args)
+    vars(args).update(getattr(model, "resolved_options", {}))
     try:
-        if resume is not None:
-            training.check_resume(resume, model, args.max_epochs)
-    except training.FinishedError as finished:
+        resume = find_resume(args, model)
+    except FinishedError as finished:
         if not args.auto_resume:
             raise
         return training.announce(f"nothing to do: {finished}")
-    except UserError as mismatch:
-        if resume == args.resume_from_checkpoint:
-            raise
-        note(f"--auto_resume: {mismatch}; starting anew")
-        resume = None
     args.resume_from_checkpoint = resume
-    vars(args).update(getattr(model, "resolved_options", {}))
     run = training.Run(args, args.method)
     trainer = run.trainer([umap_callback(args)] if args.auto_umap else [])
 
@@ -98,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
         training.announce(f"resuming from {resume}")
     train_loader = None if args.dali else data.training_loader(train_set, args)
     val_loader = None if val_set is None else data.plain_loader(val_set, args)
-    trainer.fit(model, train_loader, val_loader, ckpt_path=resume, weights_only=True)
+    run.fit(trainer, model, train_loader, val_loader, resume)
     where = f"--dataset {args.dataset} --data_dir {args.data_dir}"
     if args.dataset in ("custom", "imagenet", "imagenet100"):
         where += f" --train_dir {args.train_dir} --val_dir {args.val_dir or 'LABELLED_IMAGES'}"
@@ -184,7 +178,9 @@ def build_parser(method_class: type, known: Sequence[str]) -> Parser:
     group = parser.add_argument_group("records")
     group.add_argument("--resume_from_checkpoint", type=Path, help="go on from this checkpoint")
     group.add_argument(
-        "--auto_resume", action="store_true", help="go on from the newest matching checkpoint below --checkpoint_dir"
+        "--auto_resume",
+        action="store_true",
+        help="go on from the newest checkpoint below --checkpoint_dir of a run with the same flags, or start anew",
     )
     group.add_argument(
         "--auto_umap", action="store_true", help="a UMAP picture of the validation features (needs the extra umap)"
@@ -269,21 +265,6 @@ def set_up(args: Namespace) -> None:
             )
     elif args.method == "swav" and 0 < args.queue_size // processes < args.batch_size:
         raise UserError(f"--queue_size {args.queue_size} is smaller than one batch over all processes")
-
-
-def find_resume(args: Namespace) -> Path | None:
-    if args.resume_from_checkpoint is not None or not args.auto_resume:
-        return args.resume_from_checkpoint
-    from solo.utils.auto_resumer import AutoResumer
-
-    folder = args.checkpoint_dir / args.method
-    try:
-        found = AutoResumer(folder, max_hours=args.auto_resumer_max_hours).find_checkpoint(args)
-    except (ValueError, OSError, AttributeError) as error:
-        raise UserError(f"--auto_resume: a run below {folder} has an unreadable args.json: {error}") from error
-    if found is None:
-        note(f"--auto_resume: no matching checkpoint below {folder}; starting anew")
-    return found
 
 
 def umap_callback(args: Namespace):  # type: ignore[no-untyped-def]

@@ -52,6 +52,7 @@ class EpochLines(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._first_epoch = trainer.current_epoch
         self._started = time.monotonic()
+        self.on_train_epoch_start(trainer, pl_module)  # not called by a run that goes on within an epoch
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._epoch_started = time.monotonic()

@@ -6,6 +6,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,10 +14,12 @@ from pytorch_lightning import Callback, LightningModule, Trainer, seed_everythin
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
-from solo.utils.checkpointer import Checkpointer, random_string
+from solo.utils.checkpointer import random_string
 
 from solo_hcsc.errors import UserError, is_main_process
 from solo_hcsc.progress import clock, progress_callback
+from solo_hcsc.repeatable import SeedSteps
+from solo_hcsc.saving import DISK_ERRORS, Checkpoints, check_space, remove_unfinished
 
 _OFFLINE_MODES = ("offline", "disabled", "dryrun")
 
@@ -29,9 +32,9 @@ class Run:
         self.id = random_string()
         self.logdir = args.checkpoint_dir / method
         self.folder = self.logdir / self.id
-        self.checkpointer = Checkpointer(args, logdir=self.logdir, frequency=args.checkpoint_frequency)
+        self.checkpoints = Checkpoints(args, self.folder)
 
-    def _make_folder(self) -> None:
+    def _make_folder(self, model: LightningModule) -> None:
         if not is_main_process():
             return
         try:
@@ -44,6 +47,11 @@ class Run:
                 f"--checkpoint_dir {self.args.checkpoint_dir}: cannot write there "
                 f"({error.strerror}); give another folder"
             ) from error
+        try:
+            check_space(self.folder, model, self.args)
+        except UserError:
+            self.folder.rmdir()
+            raise
 
     def trainer(self, callbacks: list[Callback]) -> Trainer:
         """Lightning's Trainer for these flags; writes nothing yet."""
@@ -90,12 +98,14 @@ class Run:
             profiler=args.profiler,
             enable_progress_bar=isinstance(progress, ProgressBar),
             enable_model_summary=False,
-            enable_checkpointing=False,  # the framework's Checkpointer does it
+            enable_checkpointing=False,  # Lightning's own; ours is a callback
+            plugins=[self.checkpoints.files],
             default_root_dir=self.folder,
             logger=self._loggers(),
             callbacks=[
-                StopOnNonFiniteLoss(self.checkpointer),  # first, so that no checkpoint is written after a NaN
-                self.checkpointer,
+                SeedSteps(args.seed),
+                StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
+                self.checkpoints,
                 *([progress] if progress else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if args.wandb else []),
                 *callbacks,
@@ -119,15 +129,23 @@ class Run:
 
     def begin(self, model: LightningModule, trainer: Trainer) -> None:
         """The first thing that a run writes: called after every check."""
-        self._make_folder()
+        self._make_folder(model)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 logger.watch(model, log="gradients", log_freq=100)
                 logger.log_hyperparams(self.args)
 
-    @property
-    def last_checkpoint(self) -> Path | None:
-        return getattr(self.checkpointer, "last_ckpt", None)
+    def fit(self, trainer: Trainer, model: LightningModule, train: Any, val: Any, resume: Path | None) -> None:
+        """Trains; a disk that fails on the way ends the run with the reason."""
+        if resume is not None and is_main_process():
+            remove_unfinished(resume.parent)
+        try:
+            trainer.fit(model, train, val, ckpt_path=resume, weights_only=True)
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            where = error.filename or self.folder
+            raise UserError(f"{where}: {error.strerror}; {self.checkpoints.rescue()}") from error
 
     def report(self, started: float, next_step: str) -> None:
         """The last lines of a run: where things are and what to try next."""
@@ -135,11 +153,11 @@ class Run:
             return
         lines = [
             f"done in {clock(time.monotonic() - started)}",
-            f"  checkpoint  {self.last_checkpoint or 'none: no epoch was finished'}",
+            f"  checkpoint  {self.checkpoints.last or 'none: no epoch was finished'}",
             f"  metrics     {self.folder / 'metrics.csv'}",
             f"  arguments   {self.folder / 'args.json'}",
         ]
-        if self.last_checkpoint:
+        if self.checkpoints.last:
             lines.append(f"  next        {next_step}")
         print("\n".join(lines), flush=True)
 
@@ -151,8 +169,8 @@ class StopOnNonFiniteLoss(Callback):
     step, so there the step before is looked at, whose outcome has arrived meanwhile.
     """
 
-    def __init__(self, checkpointer: Checkpointer) -> None:
-        self.checkpointer = checkpointer
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
         self._unseen: Callable[[], None] | None = None  # raises if the loss that it is about was not finite
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
@@ -175,7 +193,7 @@ class StopOnNonFiniteLoss(Callback):
         else:
             look()
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self._see()
 
     def _see(self) -> None:
@@ -184,11 +202,10 @@ class StopOnNonFiniteLoss(Callback):
             look()
 
     def _stop(self, where: str, loss: torch.Tensor, terms: dict[str, torch.Tensor]) -> None:
-        saved = getattr(self.checkpointer, "last_ckpt", None)
         guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
         which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
         raise UserError(
-            f"{which} became {float(loss)} at {where}; last good checkpoint: {saved or 'none yet'}; "
+            f"{which} became {float(loss)} at {where}; {self.checkpoints.rescue()}; "
             "try a lower --lr, more --warmup_epochs or --precision 32"
         )
 
@@ -222,12 +239,13 @@ def announce(line: str) -> None:
 def check_ranges(args: Namespace) -> None:
     """Numbers that would fail deep inside, refused with the flag's name."""
     at_least_1 = (
-        "batch_size max_epochs crop_size num_crops_per_aug checkpoint_frequency"
+        "batch_size max_epochs crop_size num_crops_per_aug checkpoint_frequency keep_checkpoints"
         " accumulate_grad_batches check_val_every_n_epoch knn_k patch_size"
     )
     positive = "temperature max_scale min_scale std proj_output_dim proj_hidden_dim"
     at_least_0 = (
         "num_workers queue_size lr classifier_lr weight_decay warmup_epochs seed brightness contrast saturation"
+        " checkpoint_every_n_steps"
     )
     share = (
         "color_jitter_prob gray_scale_prob horizontal_flip_prob gaussian_prob solarization_prob"
@@ -282,36 +300,6 @@ def check_batches(flag: str, images: int, args: Namespace) -> int:
             f"lower --batch_size {args.batch_size} or add images"
         )
     return share // args.batch_size
-
-
-class FinishedError(UserError):
-    """The checkpoint to resume from is the run's last."""
-
-
-def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
-    """Refuses a checkpoint that cannot be read or gone on from, before anything is written."""
-    from solo_hcsc.checkpoints import load_checkpoint
-
-    checkpoint = load_checkpoint(path)
-    for name, options in getattr(model, "resolved_options", {}).items():
-        saved = checkpoint.get(name, options)
-        other = [key for key in options if saved.get(key) != options[key]]
-        if other:
-            raise UserError(
-                f"{path} was trained with --{other[0]} {saved.get(other[0])}, not {options[other[0]]}; "
-                "use its flags, or start anew"
-            )
-    if checkpoint.get("epoch", -1) + 1 >= max_epochs:
-        raise FinishedError(f"{path} has finished epoch {checkpoint['epoch'] + 1} of {max_epochs}: raise --max_epochs")
-    state = checkpoint["state_dict"]
-    own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
-    missing = [key for key in own if key not in state]
-    other = [key for key in own if key in state and own[key].shape != state[key].shape]
-    if missing or other:
-        raise UserError(
-            f"--resume_from_checkpoint {path}: not a checkpoint of this run's method and encoder "
-            f"(first difference: {(missing + other)[0]}); use the flags it was trained with"
-        )
 
 
 def python_command(module: str) -> str:

@@ -87,11 +87,11 @@ def test_two_processes_train_together(custom, tmp_path):
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_loss_on_a_gpu_is_looked_at_one_step_late_and_at_the_epochs_end(monkeypatch, last):
+def test_loss_on_a_gpu_is_looked_at_one_step_late_and_before_saving(monkeypatch, last):
     """A pretended GPU, whose tensors have no values: looking at them would raise."""
     finite = iter([True, True, False] if last else [True, True, False, True])
     monkeypatch.setattr(training, "_fetch", lambda flag: partial(next, iter([next(finite)])))
-    callback = training.StopOnNonFiniteLoss(checkpointer=None)
+    callback = training.StopOnNonFiniteLoss(checkpoints=None)
     stopped = []
     monkeypatch.setattr(callback, "_stop", lambda where, loss, terms: stopped.append(where))
     with FakeTensorMode():
@@ -101,7 +101,7 @@ def test_loss_on_a_gpu_is_looked_at_one_step_late_and_at_the_epochs_end(monkeypa
             trainer = SimpleNamespace(world_size=1, global_step=step, current_epoch=5)
             callback.on_before_backward(trainer, None, loss)
         assert stopped == ([] if last else ["step 2 of epoch 5"])
-        callback.on_train_epoch_end(trainer, None)
+        callback.on_save_checkpoint(trainer, None, {})
     assert stopped == ["step 2 of epoch 5"]
 
 

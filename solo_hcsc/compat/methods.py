@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import solo.methods.base
@@ -11,6 +12,7 @@ import solo.utils.metrics
 import torch
 import torch.nn.functional as F
 from solo.methods.base import BaseMethod, BaseMomentumMethod
+from solo.methods.byol import BYOL
 from solo.methods.deepclusterv2 import DeepClusterV2
 from solo.methods.swav import SwAV
 from solo.utils.sinkhorn_knopp import SinkhornKnopp
@@ -174,6 +176,32 @@ def late_buffers() -> None:
 
     for cls, names in _LATE_BUFFERS.items():
         repair(cls, names)
+
+
+def _momentum_forgets_its_step() -> bool:
+    method = bare_method(
+        BYOL, pred_hidden_dim=8, base_tau_momentum=0.5, final_tau_momentum=1.0, momentum_classifier=False
+    )
+    trainer = SimpleNamespace(global_step=3, accumulate_grad_batches=1, train_dataloader=range(2), max_epochs=3)
+    method._trainer = trainer
+    method.on_train_start()
+    return method.momentum_updater.cur_tau == 0.5
+
+
+@fixes(broken=_momentum_forgets_its_step)
+def momentum_after_resume() -> None:
+    """A resumed run takes its first step with the first step's tau, and counts a step before one was made."""
+
+    def on_train_start(self: Any) -> None:
+        trainer = self.trainer
+        self.last_step = trainer.global_step
+        if self.last_step:
+            self.momentum_updater.update_tau(
+                cur_step=self.last_step * trainer.accumulate_grad_batches,
+                max_steps=len(trainer.train_dataloader) * trainer.max_epochs,
+            )
+
+    BaseMomentumMethod.on_train_start = on_train_start
 
 
 def _whitening_fails() -> bool:

@@ -1,0 +1,132 @@
+"""What makes a run repeatable: all randomness follows from the seed and from where the run stands, not from its past.
+
+An image's crops depend on the seed, the epoch and the image; a step's random numbers on the seed, the epoch, the batch
+and the process. A resumed run therefore needs no generator's state, and the number of workers changes nothing.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+
+def derive_seed(*place: int) -> int:
+    """One 64-bit seed for a tuple of numbers."""
+    return random.Random(" ".join(map(str, place))).getrandbits(63)
+
+
+def seed_host(*place: int) -> None:
+    """Seeds what augmentations draw from: Python, NumPy and torch on the CPU."""
+    seed = derive_seed(*place)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+
+
+class RepeatableImages(Dataset):
+    """A data set without end: item `epoch * N + index` is the image as that epoch sees it."""
+
+    def __init__(self, dataset: Dataset, seed: int) -> None:
+        self.dataset = dataset
+        self.seed = seed
+
+    def __getitem__(self, place: int) -> Any:
+        epoch, index = divmod(place, len(self))
+        seed_host(self.seed, epoch, index)
+        return self.dataset[index]
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+
+class EpochSampler(DistributedSampler):
+    """Every epoch's own order, of which process r of P takes r, r + P, ...; the tail that does not divide is dropped.
+
+    So the processes' batches together are the one batch that a single process of the same total size would take.
+    """
+
+    def __init__(self, dataset: Dataset, seed: int, shards: bool) -> None:
+        super().__init__(dataset, num_replicas=1, rank=0, seed=seed)  # a torch sampler, or Lightning replaces it
+        self.shards = shards
+        self.skipped = 0  # images at the start that have been trained on
+
+    def __iter__(self) -> Iterator[int]:
+        images = len(self.dataset)  # type: ignore[arg-type]
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, self.epoch))
+        own = torch.randperm(images, generator=generator)[self._first :: self._step][: len(self)]
+        return (self.epoch * images + int(index) for index in own[self.skipped :])
+
+    def __len__(self) -> int:
+        return len(self.dataset) // self._step  # type: ignore[arg-type]
+
+    # Asked for late: the processes know of each other only when training starts.
+
+    @property
+    def _first(self) -> int:
+        return dist.get_rank() if self.shards and dist.is_initialized() else 0
+
+    @property
+    def _step(self) -> int:
+        return dist.get_world_size() if self.shards and dist.is_initialized() else 1
+
+
+class ResumableLoader(DataLoader):
+    """A loader that Lightning saves and restores within an epoch: it goes on with the batches that were left."""
+
+    done = 0  # batches of this epoch that have been trained on
+    _restored = 0
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.done, self._restored = self._restored, 0
+        if isinstance(self.sampler, EpochSampler):  # --overfit_batches puts another one there
+            self.sampler.skipped = self.done * (self.batch_size or 1)
+        for batch in super().__iter__():
+            yield batch
+            self.done += 1  # the next one is asked for, so this one is trained on
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._restored = state["done"]
+
+
+def repeatable_loader(dataset: Dataset, batch_size: int, num_workers: int, seed: int, shards: bool) -> ResumableLoader:
+    """Shuffled batches without a last one that is not full, the same in every run of this seed."""
+    images = RepeatableImages(dataset, seed)
+    sampler = EpochSampler(images, seed, shards)
+    return ResumableLoader(
+        images, batch_size, sampler=sampler, num_workers=num_workers, pin_memory=True, drop_last=True
+    )
+
+
+class SeedSteps(Callback):
+    """Seeds every generator at the start of an epoch and of a step."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._began_within_epoch = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._began_within_epoch = trainer.fit_loop.restarted_mid_epoch
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._seed(trainer, -1)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._began_within_epoch:  # Lightning leaves this hook out then, and methods set their epoch up in it
+            self._began_within_epoch = False
+            self._seed(trainer, -1)
+            pl_module.on_train_epoch_start()
+        self._seed(trainer, batch_idx)
+
+    def _seed(self, trainer: Trainer, batch_idx: int) -> None:
+        place = self.seed, trainer.current_epoch, batch_idx, trainer.global_rank
+        seed_host(*place)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed(derive_seed(*place))

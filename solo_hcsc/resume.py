@@ -1,0 +1,114 @@
+"""From which checkpoint a run goes on, and whether it can."""
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+
+from solo_hcsc.checkpoints import load_checkpoint
+from solo_hcsc.errors import UserError, note
+from solo_hcsc.saving import recorded
+
+# What may differ between a run and its continuation: where things are written, what is shown, when to stop.
+_MAY_DIFFER = frozenset(
+    "auto_resume resume_from_checkpoint auto_resumer_max_hours checkpoint_dir checkpoint_frequency save_checkpoint"
+    " checkpoint_every_n_steps keep_checkpoints keep_best num_workers wandb offline enable_progress_bar"
+    " progress_bar_refresh_rate log_every_n_steps profiler detect_anomaly num_sanity_val_steps max_steps max_time"
+    " auto_umap auto_umap_dir auto_umap_frequency debug_augmentations".split()
+)
+
+
+class FinishedError(UserError):
+    """The checkpoint to resume from is the run's last."""
+
+
+def find_resume(args: Namespace, model: LightningModule) -> Path | None:
+    """The checkpoint named by its flag or, with `--auto_resume`, the newest that is whole of a run with these flags."""
+    if args.resume_from_checkpoint is not None:
+        check_resume(args.resume_from_checkpoint, model, args.max_epochs)
+        return args.resume_from_checkpoint
+    if not args.auto_resume:
+        return None
+    folder = args.checkpoint_dir / args.method
+    youngest = time.time() - args.auto_resumer_max_hours * 3600
+    matching = [path for run in _runs_of(folder, args) for path in run.glob("*.ckpt")]
+    for path in sorted(matching, key=_written, reverse=True):
+        if _written(path) < youngest:
+            break
+        try:
+            check_resume(path, model, args.max_epochs)
+            return path
+        except FinishedError:
+            raise
+        except UserError as broken:
+            note(f"--auto_resume: {broken}; looking for an older one")
+    note(f"--auto_resume: no checkpoint of these flags below {folder}; starting anew")
+    return None
+
+
+def _runs_of(folder: Path, args: Namespace) -> Iterator[Path]:
+    """The folders of runs that had the same flags; says why another run that has checkpoints does not count."""
+    own = recorded(args)
+    for file in folder.rglob("args.json"):
+        if not any(file.parent.glob("*.ckpt")):
+            continue
+        try:
+            theirs = json.loads(file.read_text())
+            differing = [name for name in own if name not in _MAY_DIFFER and own[name] != theirs.get(name)]
+        except (OSError, ValueError, AttributeError) as error:
+            note(f"--auto_resume: {file} cannot be read ({error}); leaving that run alone")
+            continue
+        if not differing:
+            yield file.parent
+        else:
+            name, value = _first_difference(differing, own, theirs)
+            note(f"--auto_resume: leaving {file.parent} alone, which had --{name} {value}")
+
+
+def _first_difference(differing: list[str], own: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, Any]:
+    """A flag's name and its value there; a method's options are flags themselves."""
+    name, value = differing[0], theirs.get(differing[0])
+    if isinstance(own[name], dict) and isinstance(value, dict):
+        return _first_difference([key for key in own[name] if own[name][key] != value.get(key)], own[name], value)
+    return name, " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _written(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
+    """Refuses a checkpoint that cannot be read or gone on from, before anything is written."""
+    checkpoint = load_checkpoint(path)
+    for name, options in getattr(model, "resolved_options", {}).items():
+        saved = checkpoint.get(name, options)
+        other = [key for key in options if saved.get(key) != options[key]]
+        if other:
+            raise UserError(
+                f"{path} was trained with --{other[0]} {saved.get(other[0])}, not {options[other[0]]}; "
+                "use its flags, or start anew"
+            )
+    if finished_epochs(checkpoint) >= max_epochs:
+        raise FinishedError(
+            f"{path} has finished epoch {finished_epochs(checkpoint)} of {max_epochs}: raise --max_epochs"
+        )
+    state = checkpoint["state_dict"]
+    own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    missing = [key for key in own if key not in state]
+    other = [key for key in own if key in state and own[key].shape != state[key].shape]
+    if missing or other:
+        raise UserError(
+            f"--resume_from_checkpoint {path}: not a checkpoint of this run's method and encoder "
+            f"(first difference: {(missing + other)[0]}); use the flags it was trained with"
+        )
+
+
+def finished_epochs(checkpoint: dict[str, Any]) -> int:
+    """How many epochs a checkpoint has behind it; one within an epoch does not count that one."""
+    progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress")
+    return progress["current"]["processed"] if progress else checkpoint.get("epoch", -1) + 1
