@@ -3,10 +3,11 @@
 import copy
 import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from sklearn.model_selection import train_test_split
 from solo.utils import classification_dataloader, pretrain_dataloader
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -94,13 +95,16 @@ def pretraining_set(args: Namespace) -> Dataset:
     return dataset if args.data_fraction == 1 else fraction(dataset, args.data_fraction, args.seed)
 
 
-def clustering_set(dataset: Dataset, args: Namespace) -> Dataset:
-    """The images of a pretraining set as centre crops, in its order and without labels; lists no file again."""
+def clustering_images(dataset: Dataset, args: Namespace) -> Callable[[Sequence[int]], Iterable[torch.Tensor]]:
+    """Centre crops of a pretraining set's images, in batches, in the order of the indexes given."""
     _, transform = evaluation_transforms(args)
-    return _CentreCrops(dataset, transform)
+    crops = _CentreCrops(dataset, transform)
+    return lambda indices: plain_loader(Subset(crops, indices), args)
 
 
 class _CentreCrops(Dataset):
+    """The images without labels; lists no file again."""
+
     def __init__(self, dataset: Dataset, transform: Callable) -> None:
         self.indices = dataset.indices if isinstance(dataset, _Reindexed) else None
         whole = dataset.dataset if isinstance(dataset, _Reindexed) else dataset

@@ -40,4 +40,5 @@ def note(message: str) -> None:
 
 def is_main_process() -> bool:
     """Whether this is the first process on the first node, before torch.distributed knows."""
-    return all(os.environ.get(rank, "0") == "0" for rank in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    ranks = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
+    return all(os.environ.get(rank, "0") == "0" for rank in ranks)

@@ -2,7 +2,7 @@
 
 import random
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from solo.methods.base import BaseMomentumMethod
 from solo.utils.misc import gather
 from solo.utils.momentum import initialize_momentum_params
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Subset
 from tqdm import tqdm
 
 from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
@@ -38,8 +37,8 @@ class HCSC(BaseMomentumMethod):
     View 1 is the query, view 2 the key: one pass through the encoder and one through the momentum encoder.
     """
 
-    # Read by solo_hcsc.pretrain: sets `clustering_set`, the training images as centre crops.
-    needs_clustering_set = True
+    # Set by solo_hcsc.pretrain: given indexes of training images, yields their centre crops in that order, in batches.
+    clustering_images: Callable[[Sequence[int]], Iterable[torch.Tensor]] | None = None
 
     def __init__(self, proj_output_dim: int, proj_hidden_dim: int, num_images: int, seed: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -52,7 +51,7 @@ class HCSC(BaseMomentumMethod):
         if assigned and kwargs.get("dali") and kwargs.get("no_labels"):
             raise UserError("--query_cluster assignment: DALI does not number unlabelled images; use cosine")
         self.seed = seed
-        self.clustering_set: Dataset | None = None
+        self.num_images = num_images
 
         hidden = proj_hidden_dim or self.features_dim
         self.projector = _projector(self.features_dim, hidden, proj_output_dim)
@@ -116,10 +115,10 @@ class HCSC(BaseMomentumMethod):
 
     def cluster(self) -> None:
         """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
-        embeddings = self.coding.remembered()
-        if len(embeddings) < clustered_at_least(self.options):  # the first epoch has no keys yet, other options never
-            embeddings = self.extract()
-        if self.global_rank == 0:
+        keys = self.coding.remembered()
+        enough = len(keys) >= clustered_at_least(self.options)  # the first epoch has no keys yet, other options never
+        embeddings = keys if enough else self.extract()
+        if embeddings is not None and self.global_rank == 0:
             seed = self.seed * 1000 + self.current_epoch
             last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
             hierarchy = build_hierarchy(embeddings, self.options, seed, last)
@@ -138,35 +137,38 @@ class HCSC(BaseMomentumMethod):
             self.coding.set_extra_state(state[0])
 
     @torch.no_grad()
-    def extract(self) -> torch.Tensor:
+    def extract(self) -> torch.Tensor | None:
         """Unit embeddings (N, D) of the training images' centre crops, in the data set's order; labels are not read.
 
-        With `--cluster_sample` only of so many, evenly spread over the data set and others in every epoch.
+        With `--cluster_sample` only of so many, evenly spread over the data set and others in every epoch. Every
+        process works on its share; only the first, which clusters, gets all, and the others None.
         """
-        if self.clustering_set is None:
-            raise UserError("hcsc clusters the training images before an epoch: set `clustering_set` on the method")
+        if self.clustering_images is None:
+            raise UserError("hcsc clusters the training images before an epoch: set `clustering_images` on the method")
         momentum = self.options.clustered_encoder == "momentum"
         encoder = self.momentum_encoder if momentum else self.encoder
         projector = self.momentum_projector if momentum else self.projector
         rank, processes = self.global_rank, self.trainer.world_size
-        indices = spread(len(self.clustering_set), self.options.cluster_sample, self.current_epoch, self.seed)  # type: ignore[arg-type]
-        share = Subset(self.clustering_set, indices[rank::processes])
-        loader = DataLoader(share, self.batch_size, num_workers=self.extra_args["num_workers"], pin_memory=True)
+        indices = spread(self.num_images, self.options.cluster_sample, self.current_epoch, self.seed)
+        share = indices[rank::processes]
         was_training = encoder.training
         encoder.eval()
-        bar = tqdm(loader, desc="embeddings", unit="batch", leave=False, disable=True if rank else None)
-        batches = (images.to(self.device, non_blocking=True) for images in bar)
-        with self.trainer.precision_plugin.forward_context():
-            parts = [F.normalize(projector(encoder(images)).float(), dim=1) for images in batches]
+        bar = tqdm(total=len(share), desc="embeddings", unit="image", leave=False, disable=True if rank else None)
+        parts = []
+        with bar, self.trainer.precision_plugin.forward_context():
+            for images in self.clustering_images(share):
+                images = images.to(self.device, non_blocking=True)
+                parts.append(F.normalize(projector(encoder(images)).float(), dim=1))
+                bar.update(len(images))
         encoder.train(was_training)
         own = torch.cat(parts) if parts else torch.zeros(0, self.coding.queue.size(1), device=self.device)
         if processes == 1:
             return own
         # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
         padded = F.pad(own, (0, 0, 0, -(-len(indices) // processes) - len(own)))
-        gathered = [torch.empty_like(padded) for _ in range(processes)]
-        dist.all_gather(gathered, padded)
-        return torch.stack(gathered, dim=1).flatten(0, 1)[: len(indices)]
+        gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
+        dist.gather(padded, gathered, dst=0)
+        return None if gathered is None else in_turn(torch.stack(gathered))[: len(indices)]
 
     def on_train_epoch_end(self) -> None:
         """Says when selection has degenerated: the tree then no longer tells images apart."""
@@ -198,9 +200,10 @@ class HCSC(BaseMomentumMethod):
         coded = [self.coding(q, k, index, local, weight) for q, k in zip(z, key, strict=True)]
         self.loss_terms = coded[0].parts  # named if the loss is not finite
         self._log_coding(coded[0], targets, batch_idx)
-        gathered = [gather(k) for k in key]
+        gathered = [self._gather(k) for k in key]
+        labels = self._gather(targets)
         for k in gathered:
-            self.coding.enqueue(k, gather(targets), self.global_step)
+            self.coding.enqueue(k, labels, self.global_step)
         self.coding.remember(gathered[0])  # one key of each image
 
         class_loss = self._log_classifiers(online, target, targets)
@@ -208,6 +211,10 @@ class HCSC(BaseMomentumMethod):
         self.log("train_hcsc_loss_step", loss, on_step=True, on_epoch=False)
         self._log_epoch({"train_hcsc_loss_epoch": loss})
         return loss + class_loss
+
+    def _gather(self, values: torch.Tensor) -> torch.Tensor:
+        """All processes' rows, in the order in which one process with the whole batch would have them."""
+        return in_turn(gather(values).unflatten(0, (self.trainer.world_size, -1)))
 
     def proto_weight(self) -> float:
         """The prototype loss's weight in this epoch: 0 in the warm-up, then growing to its full size."""
@@ -255,6 +262,11 @@ def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
         return range(images)
     first = random.Random(f"{seed} {epoch}").random()
     return [int((number + first) * images / sample) for number in range(sample)]
+
+
+def in_turn(rows: torch.Tensor) -> torch.Tensor:
+    """Rows of P processes (P, n, ...) as (n * P, ...): the first of each, the second of each, ..."""
+    return rows.transpose(0, 1).flatten(0, 1)
 
 
 def _projector(features: int, hidden: int, output: int) -> nn.Sequential:

@@ -128,8 +128,8 @@ def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset 
     if args.dali:
         method_class = data.dali_pretraining_class(method_class)
     model = method_class(**data.framework_settings(args), num_images=images)
-    if getattr(model, "needs_clustering_set", False):
-        model.clustering_set = data.clustering_set(train_set, args)
+    if hasattr(model, "clustering_images"):
+        model.clustering_images = data.clustering_images(train_set, args)
     return started, model, train_set, val_set
 
 

@@ -36,10 +36,12 @@ class WholeFiles(TorchCheckpointIO):
                 os.fsync(file.fileno())
             part.replace(path)
             _flush_folder(path.parent)
-        except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        except (OSError, RuntimeError) as error:
             part.unlink(missing_ok=True)
-            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-            self.failure = f"{path} cannot be written: {reason}"
+            reason = error if isinstance(error, OSError) else error.__context__  # torch covers it with one of its own
+            if not isinstance(reason, OSError):
+                raise
+            self.failure = f"{path} cannot be written: {reason.strerror}"
 
 
 class Checkpoints(Callback):
@@ -154,11 +156,8 @@ def recorded(args: Namespace) -> dict[str, Any]:
 
 
 def check_space(folder: Path, model: LightningModule, args: Namespace) -> None:
-    """Refuses to start where not even the checkpoints that are kept, and one being written, fit on the disk."""
-    tensors = [value for value in model.state_dict().values() if isinstance(value, torch.Tensor)]
-    trained = sum(_bytes(value) for value in model.parameters() if value.requires_grad)
-    moments = 2 if args.optimizer in ("adam", "adamw") else 1
-    one = sum(map(_bytes, tensors)) + moments * trained
+    """Refuses to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
+    one = checkpoint_bytes(model, args)
     needed = one * (args.keep_checkpoints + 1 + bool(args.keep_best))
     free = shutil.disk_usage(folder).free
     if free < needed:
@@ -166,6 +165,14 @@ def check_space(folder: Path, model: LightningModule, args: Namespace) -> None:
             f"--checkpoint_dir {args.checkpoint_dir}: {free / 1e6:.0f} MB are free and the checkpoints take "
             f"{needed / 1e6:.0f} MB ({one / 1e6:.0f} MB each); free space, or give another folder"
         )
+
+
+def checkpoint_bytes(model: LightningModule, args: Namespace) -> int:
+    """About how large a checkpoint is: the method's state and the optimiser's moments."""
+    tensors = [value for value in model.state_dict().values() if isinstance(value, torch.Tensor)]
+    trained = [value for value in model.parameters() if value.requires_grad]
+    moments = 2 if args.optimizer in ("adam", "adamw") else 1
+    return sum(map(_bytes, tensors)) + moments * sum(map(_bytes, trained))
 
 
 def remove_unfinished(folder: Path) -> None:

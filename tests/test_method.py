@@ -86,7 +86,7 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
     cluster = HCSC.cluster
 
     def spied(self):
-        seen.append([self.clustering_set[i] for i in range(len(self.clustering_set))])
+        seen.extend(self.clustering_images(range(36)))
         embeddings = self.extract()
         assert embeddings.shape == (36, 128)
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(36))
@@ -95,8 +95,7 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
     monkeypatch.setattr(HCSC, "cluster", spied)
     images = ["--clustered_features", "images"]
     run_here("pretrain", *custom, *SMALL, *TREE, *images, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
-    assert len(seen) == 1
-    assert all(isinstance(image, torch.Tensor) and image.shape == (3, 32, 32) for image in seen[0])
+    assert [tuple(images.shape) for images in seen] == [(8, 3, 32, 32)] * 4 + [(4, 3, 32, 32)]
 
 
 def record_clusterings(monkeypatch):

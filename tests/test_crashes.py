@@ -1,0 +1,111 @@
+"""Kills, full disks and folders that vanish: what a run had is still there."""
+
+import csv
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from tiny import ROOT, SMALL, only, run_here
+
+from solo_hcsc import saving
+from solo_hcsc.method import HCSC as Method
+
+HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
+
+
+def test_twenty_kills_lose_no_finished_epoch_and_change_no_bit(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.kills", "--kills", "20", "--epochs", "6", "--out", str(tmp_path)]
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert out.returncode == 0, out.stdout + out.stderr
+    (result,) = json.loads((tmp_path / "kills.json").read_text())["rows"]
+    assert result["kills survived"] == result["kills made"] == 20
+    assert result["finished epochs lost"] == 0
+    assert result["of them bit-identical"] == result["runs that came to their end"] >= 1
+
+
+def test_disk_that_fills_up_ends_the_run_with_the_last_checkpoint_intact(custom, tmp_path):
+    flags = [*custom, *SMALL, *HCSC, "--max_epochs", "100", "--checkpoint_dir", tmp_path / "runs"]
+    command = [sys.executable, "-m", "solo_hcsc.pretrain", *map(str, flags)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.rglob("*.ckpt")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        # From here on the system lets it write no more than 1 MB to a file.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2**20, 2**20))
+        errors = [line for line in process.stderr if not line.startswith(("epoch", "note"))]
+    assert process.returncode == 2
+    checkpoint = only(tmp_path, "*.ckpt")
+    assert len(errors) == 1
+    assert "cannot be written: File too large" in errors[0]
+    assert f"last good checkpoint: {checkpoint}" in errors[0]
+    assert torch.load(checkpoint, weights_only=True)["state_dict"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_too_little_space_is_found_before_training(custom, tmp_path, monkeypatch, capsys):
+    usage = saving.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(saving.shutil, "disk_usage", lambda folder: usage._replace(free=10**8))
+    with pytest.raises(SystemExit) as stopped:
+        run_here("pretrain", *custom, *SMALL, *HCSC, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs")
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "100 MB are free and the checkpoints take 27" in error
+    assert len(error.splitlines()) == 1
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_estimate_of_a_checkpoints_size_is_right(custom, tmp_path, monkeypatch):
+    estimates = []
+    monkeypatch.setattr(saving, "check_space", lambda *args: estimates.append(saving.checkpoint_bytes(*args[1:])))
+    monkeypatch.setattr("solo_hcsc.training.check_space", saving.check_space)
+    flags = [*custom, *SMALL, *HCSC, "--max_epochs", "2", "--limit_train_batches", "1"]
+    for optimizer in ("sgd", "adam"):
+        run_here("pretrain", *flags, "--optimizer", optimizer, "--checkpoint_dir", tmp_path / optimizer)
+        size = only(tmp_path / optimizer, "*.ckpt").stat().st_size
+        assert estimates.pop() == pytest.approx(size, rel=0.02)
+
+
+def test_folder_that_vanishes_ends_the_run_in_one_line(custom, tmp_path, capsys, monkeypatch):
+    runs = tmp_path / "runs"
+    step = Method.training_step
+
+    def vanish(self, batch, batch_idx):
+        if self.current_epoch == 1:
+            shutil.rmtree(runs, ignore_errors=True)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Method, "training_step", vanish)
+    with pytest.raises(SystemExit) as stopped:
+        run_here("pretrain", *custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", runs)
+    assert stopped.value.code == 2
+    assert "No such file or directory" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_last_k_and_the_best_are_kept(custom, tmp_path):
+    flags = [*custom, *SMALL, *HCSC, "--max_epochs", "4", "--checkpoint_dir", tmp_path / "runs"]
+    run_here("pretrain", *flags, "--keep_checkpoints", "2", "--keep_best", "val_acc1")
+    names = sorted(path.name.partition("-custom-")[2][9:] for path in (tmp_path / "runs").rglob("*.ckpt"))
+    assert names == ["best.ckpt", "ep=2.ckpt", "ep=3.ckpt"]
+    rows = list(csv.DictReader(only(tmp_path, "metrics.csv").open()))
+    accuracy = {int(row["epoch"]): float(row["val_acc1"]) for row in rows if row["val_acc1"]}
+    best = torch.load(only(tmp_path, "*best.ckpt"), weights_only=True)
+    assert accuracy[best["epoch"]] == max(accuracy.values())
+    assert best["epoch"] == min(epoch for epoch, value in accuracy.items() if value == max(accuracy.values()))
+
+
+def test_best_is_saved_also_where_its_epoch_is_not(custom, tmp_path):
+    flags = [*custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", tmp_path / "runs"]
+    run_here("pretrain", *flags, "--checkpoint_frequency", "9", "--keep_best", "val_acc1")
+    names = {path.name.partition("-custom-")[2][9:] for path in (tmp_path / "runs").rglob("*.ckpt")}
+    assert names == {"best.ckpt", "ep=2.ckpt"}
+
+
+def test_checkpoint_within_an_epoch_goes_when_the_epochs_own_is_there(custom, tmp_path):
+    flags = [*custom, *SMALL, *HCSC, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs"]
+    run_here("pretrain", *flags, "--checkpoint_every_n_steps", "3")
+    assert only(tmp_path, "*.ckpt").name.endswith("-ep=1.ckpt")
