@@ -15,7 +15,8 @@ from torch import nn
 from tqdm import tqdm
 
 from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
-from solo_hcsc.errors import UserError, note
+from solo_hcsc.errors import UserError
+from solo_hcsc.health import Health, of_epoch, of_tree
 from solo_hcsc.hierarchy import build_hierarchy, import_faiss
 from solo_hcsc.options import (
     add_option_flags,
@@ -52,6 +53,7 @@ class HCSC(BaseMomentumMethod):
             raise UserError("--query_cluster assignment: DALI does not number unlabelled images; use cosine")
         self.seed = seed
         self.num_images = num_images
+        self.health = Health()
 
         hidden = proj_hidden_dim or self.features_dim
         self.projector = _projector(self.features_dim, hidden, proj_output_dim)
@@ -123,6 +125,7 @@ class HCSC(BaseMomentumMethod):
             last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
             hierarchy = build_hierarchy(embeddings, self.options, seed, last)
             self.coding.install(hierarchy, self.current_epoch)
+            self.health.say(self.current_epoch, "tree", of_tree(hierarchy, self.options))
             for number, level in enumerate(hierarchy.levels):
                 self.log_dict(
                     {f"{name}_{number}": float(value) for name, value in describe(level).items()}, rank_zero_only=True
@@ -171,15 +174,8 @@ class HCSC(BaseMomentumMethod):
         return None if gathered is None else in_turn(torch.stack(gathered))[: len(indices)]
 
     def on_train_epoch_end(self) -> None:
-        """Says when selection has degenerated: the tree then no longer tells images apart."""
-        for level in range(len(self.coding.kept)):
-            share = self.trainer.callback_metrics.get(f"left_out_{level}")
-            if share is not None and share > 0.5:
-                note(
-                    f"epoch {self.current_epoch}: level {level} leaves out {float(share):.0%} of the negatives; its "
-                    "clusters have collapsed. Start later (--proto_warmup_epochs), lower --proto_weight, or ask "
-                    "for more prototypes"
-                )
+        signs = of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch)
+        self.health.say(self.current_epoch, "epoch", signs)
 
     # ---- a step ----
 

@@ -1,0 +1,95 @@
+"""Every warning is made to happen; a healthy tree gives none."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from tiny import SMALL, run_here
+
+from solo_hcsc.coding import SelectiveCoding
+from solo_hcsc.health import Health, of_epoch, of_tree
+from solo_hcsc.hierarchy import build_hierarchy
+from solo_hcsc.options import resolve_options
+
+HCSC = "--method hcsc --min_cluster_size 2 --queue_size 16 --proto_warmup_epochs 1 --max_epochs 3".split()
+UNCHANGED = "--color_jitter_prob 0 --gray_scale_prob 0 --gaussian_prob 0 --min_scale 1".split()
+
+
+@pytest.fixture
+def one_picture(tmp_path):
+    """40 files with the same picture."""
+    (tmp_path / "train" / "grey").mkdir(parents=True)
+    picture = Image.fromarray(np.full((32, 32, 3), 128, dtype="uint8"))
+    for number in range(40):
+        picture.save(tmp_path / "train" / "grey" / f"{number}.png")
+    return [
+        "--dataset",
+        "custom",
+        "--data_dir",
+        tmp_path,
+        "--train_dir",
+        "train",
+        "--checkpoint_dir",
+        tmp_path / "runs",
+    ]
+
+
+def notes(capsys) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: epoch")]
+
+
+def test_equal_images_fall_into_one_cluster_that_leaves_everything_out(one_picture, capsys):
+    tree = "--num_prototypes 8 4 --clustered_features images".split()
+    run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *tree)
+    said = notes(capsys)
+    assert sum("level 0 holds 100% of the images" in line for line in said) == 1, "said once, though it goes on"
+    assert any("level 0 leaves out 100% of the negatives" in line for line in said)
+
+
+def test_equal_images_have_mocos_loss_at_chance(one_picture, capsys):
+    moco = "--num_prototypes 8 4 --instance_selection false --prototype_loss false --lr 0.0001".split()
+    run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *moco)
+    (line,) = notes(capsys)
+    assert "epoch 1: the instance loss is 2.83, what guessing gives (2.83)" in line
+
+
+def test_almost_as_many_clusters_as_members(custom, tmp_path, capsys):
+    flags = [*SMALL, *HCSC, "--num_prototypes", "10", "9", "--min_cluster_size", "1", "--checkpoint_dir", tmp_path]
+    run_here("pretrain", *custom, *flags)
+    assert any("level 1 has" in line and "ask for fewer --num_prototypes" in line for line in notes(capsys))
+
+
+def test_duplicates_are_counted():
+    options = resolve_options({"num_prototypes": [8, 2], "min_cluster_size": 0, "kmeans": "plain"})
+    apart = F.normalize(torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    signs = of_tree(build_hierarchy(apart.repeat(20, 1), options), options)
+    assert "equal another one" in signs["duplicates 0"]
+
+
+def test_healthy_tree_gives_no_sign():
+    options = resolve_options({"num_prototypes": [30, 10, 3]})
+    images = F.normalize(torch.randn(1000, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    assert of_tree(build_hierarchy(images, options), options) == {}
+
+
+def test_queue_far_from_the_queries_leaves_nothing_out():
+    """Queries in one corner, a queue in the other: no entry drew a query's cluster."""
+    flags = {"num_prototypes": [4, 2], "min_cluster_size": 2, "queue_size": 64, "temperature_scaling": "none"}
+    options = resolve_options(flags | {"epsilon": 1e4})
+    draw = torch.Generator().manual_seed(0)
+    corners = torch.eye(16)[:4].repeat_interleave(20, 0) + 0.05 * torch.randn(80, 16, generator=draw)
+    coding = SelectiveCoding(options, 16, 80, seed=0)
+    coding.install(build_hierarchy(F.normalize(corners, dim=1), options), epoch=0)
+    coding.enqueue(F.normalize(corners[:20], dim=1).repeat(4, 1)[:64], torch.zeros(64, dtype=torch.long), 0)
+    z = F.normalize(corners[40:60], dim=1)
+    coded = coding(z, z, torch.arange(20), [], 1.0)
+    signs = of_epoch(coded.parts, options, epoch=0)
+    assert "level 0 leaves out 0.00% of the negatives, where 25.00% would be chance" in signs["none left out 0"]
+
+
+def test_sign_is_said_again_after_it_was_gone(capsys):
+    health = Health()
+    for epoch, signs in enumerate([{"a": "ill"}, {"a": "ill"}, {}, {"a": "ill"}]):
+        health.say(epoch, "tree", signs)
+    assert capsys.readouterr().err == "note: epoch 0: ill\nnote: epoch 3: ill\n"
