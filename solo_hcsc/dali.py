@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 from solo_hcsc import data
-from solo_hcsc.errors import UserError, note
+from solo_hcsc.errors import LocalError, UserError, note
 
 try:
     from nvidia.dali import fn, math, ops, types
@@ -171,7 +171,7 @@ class Files(Pipeline):
             broken = _first_broken(self.files[self.delivered : self.delivered + 4 * self.max_batch_size])
             if broken is None:
                 raise
-            raise UserError(f"{broken}: DALI cannot read this image; remove or replace it") from error
+            raise LocalError(f"{broken}: DALI cannot read this image; remove or replace it") from error
         self.delivered += self.max_batch_size
         return outputs
 

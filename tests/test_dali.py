@@ -18,7 +18,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.models import resnet18
 
 from solo_hcsc import dali, data
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import LocalError, UserError, command
 from solo_hcsc.method import HCSC
 
 pytest.importorskip("nvidia.dali")
@@ -94,6 +94,16 @@ def test_order_and_crops_follow_seed_epoch_and_process_and_nothing_else(images):
     assert first() == first()
     others = [first(), first(seed=1), first(epoch=1), first(rank=1)]
     assert len({str(order) for order, _ in others}) == len({total for _, total in others}) == 4
+
+
+def test_large_indexes_are_not_rounded(images):
+    args = settings(images)
+    files, _ = data.files_and_labels(data.pretraining_set(args))
+    numbers = [2**24 + 1, 2**31 - 1]
+    (_, index), *_ = dali._batches(
+        dali.CentreCrop(files[:2], numbers, data.evaluation_transforms(args)[1], args), ["image", "index"]
+    )
+    assert (index.dtype, index.tolist()) == (torch.int64, numbers)
 
 
 def test_labels_of_a_fraction_and_of_a_missing_validation_class_are_right(tmp_path):
@@ -287,6 +297,17 @@ def test_run_with_a_broken_file_ends_with_one_line(tmp_path, capsys):
     assert (
         capsys.readouterr().err.splitlines()[-1] == f"error: {path}: DALI cannot read this image; remove or replace it"
     )
+
+
+@pytest.mark.parametrize(("error", "lines"), [(LocalError, ["error: a.png: broken"]), (UserError, [])])
+def test_second_process_prints_only_what_it_alone_has_found(error, lines, monkeypatch, capsys):
+    def run(argv):
+        raise error("a.png: broken")
+
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(SystemExit):
+        command(run)()
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 # ---- whole runs ----
