@@ -16,11 +16,11 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
 
 from solo_hcsc.digits import lay_out_digits
-from solo_hcsc.errors import UserError, note
+from solo_hcsc.errors import UserError
 from solo_hcsc.repeatable import repeatable_loader
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
-_FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
+FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 _OWN_SIZE = ("custom", "digits")  # follow --crop_size, --mean and --std throughout
 
 
@@ -31,10 +31,7 @@ def framework_name(dataset: str) -> str:
 
 def framework_settings(args: Namespace) -> dict[str, Any]:
     """The arguments as solo-learn's classes understand them."""
-    settings = vars(args) | {"dataset": framework_name(args.dataset)}
-    if args.dali:
-        settings["num_workers"] = max(1, args.num_workers)  # DALI's threads, of which it needs one
-    return settings
+    return vars(args) | {"dataset": framework_name(args.dataset)}
 
 
 def resolve_folders(args: Namespace, needs_val: bool) -> None:
@@ -47,7 +44,7 @@ def resolve_folders(args: Namespace, needs_val: bool) -> None:
         except OSError as error:
             raise UserError(f"--data_dir {args.data_dir}: cannot write digits there: {error.strerror}") from error
         args.train_dir, args.val_dir = Path("digits/train"), Path("digits/val")
-    if args.dataset not in _FOLDERS:
+    if args.dataset not in FOLDERS:
         return
     if args.train_dir is None:
         if args.dataset == "custom":
@@ -120,7 +117,7 @@ class _CentreCrops(Dataset):
 
 def validation_set(args: Namespace) -> Dataset | None:
     """Labelled validation images, or None where there are none to be had."""
-    if args.dataset in _FOLDERS:
+    if args.dataset in FOLDERS:
         if args.no_labels or args.val_dir is None:
             return None
         _, transform = evaluation_transforms(args)
@@ -216,6 +213,17 @@ class _Reindexed(Subset):
         return [self[index] for index in indices]
 
 
+def files_and_labels(dataset: Dataset) -> tuple[list[str], list[int]]:
+    """The files of a folder of images in the data set's order, and their labels: -1 for none."""
+    if isinstance(dataset, _Reindexed):
+        files, labels = files_and_labels(dataset.dataset)
+        return [files[i] for i in dataset.indices], [labels[i] for i in dataset.indices]
+    if isinstance(dataset, ImagesWithoutLabels):
+        return dataset.images, [-1] * len(dataset)
+    samples = dataset.samples  # type: ignore[attr-defined]
+    return [file for file, _ in samples], [label for _, label in samples]
+
+
 def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     """A seeded part of the data set, with every class in its proportion where labels are known."""
     labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
@@ -225,46 +233,6 @@ def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     except ValueError as error:
         raise UserError(f"--data_fraction {share}: too small for {size} images: {error}") from error
     return _Reindexed(dataset, sorted(kept))
-
-
-def dali_pretraining_class(method: type) -> type:
-    """`method` with DALI's training loader, whose class must come before Lightning's own hooks."""
-    from solo.methods.dali import PretrainABC
-
-    return type(f"Dali{method.__name__}", (PretrainABC, method), {})
-
-
-def dali_linear_class(model: type, args: Namespace) -> type:
-    """The linear model with DALI's loaders at this run's crop size."""
-    from solo.methods import dali
-
-    pipeline = dali.CustomNormalPipeline
-    pipeline.crop_size, pipeline.mean, pipeline.std = args.crop_size[0], args.mean, args.std
-    return type(f"Dali{model.__name__}", (dali.ClassificationABC, model), {})
-
-
-def check_dali(args: Namespace) -> None:
-    if not args.dali:
-        return
-    if args.dataset not in _FOLDERS:
-        raise UserError(f"--dali reads folders of images, not --dataset {args.dataset}; leave it out")
-    try:
-        import nvidia.dali  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "--dali: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
-            "(CUDA 12: 'solo_hcsc[dali-cuda120]')"
-        ) from None
-    if args.dali_device not in ("cpu", "gpu"):
-        raise UserError(f"--dali_device {args.dali_device}: choose cpu or gpu")
-    if args.dali_device == "gpu" and args.accelerator == "cpu":
-        note("--dali_device gpu needs a GPU; DALI works on the CPU")
-        args.dali_device = "cpu"
-    flat = args.data_dir / (args.train_dir or "")
-    if args.no_labels and flat.is_dir() and any(entry.is_dir() for entry in os.scandir(flat)):
-        raise UserError("--dali --no_labels reads a folder without sub-folders; leave out --dali, or --no_labels")
-    if getattr(args, "data_fraction", 1.0) != 1:
-        raise UserError("--data_fraction does not work with --dali; leave one of them out")
 
 
 def _check_folder(flag: str, path: Path) -> None:
@@ -284,7 +252,7 @@ def _build(args: Namespace, make: Callable[[], Any]) -> Any:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         fix = (
             "check --data_dir, --train_dir and --val_dir"
-            if args.dataset in _FOLDERS
+            if args.dataset in FOLDERS
             else ("it is not there and could not be downloaded")
         )
         if isinstance(error, FileNotFoundError) and args.dataset == "custom":

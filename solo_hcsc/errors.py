@@ -11,6 +11,10 @@ class UserError(Exception):
     """One line that names what is wrong and what to do about it."""
 
 
+class LocalError(UserError):
+    """A UserError that one of several processes meets alone: that one prints it, whichever it is."""
+
+
 def command(run: Callable[[Sequence[str]], None]) -> Callable[[], None]:
     """Makes a console entry point of `run(argv)`: a UserError becomes one line on stderr and exit code 2."""
 
@@ -19,15 +23,15 @@ def command(run: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         try:
             run(sys.argv[1:])
         except UserError as error:
-            stop(str(error), 2)
+            stop(str(error), 2, local=isinstance(error, LocalError))
         except KeyboardInterrupt:
             stop("interrupted", 130)
 
     return main
 
 
-def stop(message: str, code: int) -> NoReturn:
-    if is_main_process():
+def stop(message: str, code: int, local: bool = False) -> NoReturn:
+    if local or is_main_process():
         print(f"error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
 

@@ -267,7 +267,7 @@ HELP = {
     "min_lr": "where the cosine ends",
     "warmup_start_lr": "where warmup_cosine starts",
     "warmup_epochs": "epochs of linear warm-up in warmup_cosine",
-    "encode_indexes_into_labels": "DALI: hand out the images' true indexes",
+    "encode_indexes_into_labels": "accepted for old bash files: DALI always hands out true indexes",
     "knn_eval": "weighted KNN accuracy at each validation",
     "knn_k": "neighbours of --knn_eval",
     "base_tau_momentum": "momentum of the momentum encoder at the start",

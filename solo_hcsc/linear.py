@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> None:
 
     from solo.args.utils import additional_setup_linear
 
-    from solo_hcsc import data, training
+    from solo_hcsc import dali, data, training
     from solo_hcsc.checkpoints import find_checkpoint, load_encoder
     from solo_hcsc.hardware import describe_devices, resolve_hardware
     from solo_hcsc.results import table, write_result
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
     # ---- every check comes before the first thing written ----
     training.check_ranges(args)
     resolve_hardware(args)
-    data.check_dali(args)
+    dali.check(args)
     training.check_wandb(args)
     checkpoint = find_checkpoint(args.pretrained_feature_extractor)
     backbone, args.encoder = load_encoder(checkpoint, args.encoder, args.crop_size[0])
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
     batches = training.check_batches("--train_dir", images, args)
     model_class = methods["linear"]
     if args.dali:
-        model_class = data.dali_linear_class(model_class, args)
+        model_class = dali.linear_class(model_class, train_set, val_set, args)
     model = model_class(backbone, **data.framework_settings(args))
     resume = args.resume_from_checkpoint
     if resume is not None:

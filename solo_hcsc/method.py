@@ -48,9 +48,6 @@ class HCSC(BaseMomentumMethod):
         precision = str(kwargs.get("precision", "32-true"))
         if precision.endswith("-true") and precision != "32-true":
             raise UserError(f"--precision {precision}: hcsc trains in 32, 16 (mixed) or bf16 (mixed)")
-        assigned = self.options.query_cluster == "assignment"
-        if assigned and kwargs.get("dali") and kwargs.get("no_labels"):
-            raise UserError("--query_cluster assignment: DALI does not number unlabelled images; use cosine")
         self.seed = seed
         self.num_images = num_images
         self.health = Health()
@@ -60,8 +57,6 @@ class HCSC(BaseMomentumMethod):
         self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
         initialize_momentum_params(self.projector, self.momentum_projector)
         self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
-        if assigned:
-            self.extra_args["encode_indexes_into_labels"] = True  # DALI hands out true indexes only then
         # Identical in all processes by construction: DDP need not send them around at every step.
         self._ddp_params_and_buffers_to_ignore = [f"coding.{name}" for name, _ in self.coding.named_buffers()]
 

@@ -105,14 +105,14 @@ def main(argv: Sequence[str]) -> None:
 
 def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset | None]":
     """Checks and completes the arguments; returns when the work began, the method, its training and validation set."""
-    from solo_hcsc import data, training
+    from solo_hcsc import dali, data, training
     from solo_hcsc.hardware import resolve_hardware
     from solo_hcsc.registry import load_methods
 
     method_class = load_methods()[args.method]
     check_flags(args, method_class)
     resolve_hardware(args)
-    data.check_dali(args)
+    dali.check(args)
     training.check_wandb(args)
     data.resolve_folders(args, needs_val=False)
     set_up(args)
@@ -126,10 +126,11 @@ def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset 
         raise UserError("--knn_eval needs labelled validation images; give --val_dir, or leave it out")
 
     if args.dali:
-        method_class = data.dali_pretraining_class(method_class)
+        method_class = dali.pretraining_class(method_class, train_set, args)
     model = method_class(**data.framework_settings(args), num_images=images)
     if hasattr(model, "clustering_images"):
-        model.clustering_images = data.clustering_images(train_set, args)
+        source = dali if args.dali else data
+        model.clustering_images = source.clustering_images(train_set, args)
     return started, model, train_set, val_set
 
 

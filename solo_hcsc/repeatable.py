@@ -5,6 +5,7 @@ and the process. A resumed run therefore needs no generator's state, and the num
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,11 +45,18 @@ class RepeatableImages(Dataset):
         return len(self.dataset)  # type: ignore[arg-type]
 
 
-class EpochSampler(DistributedSampler):
-    """Every epoch's own order, of which process r of P takes r, r + P, ...; the tail that does not divide is dropped.
+def epoch_order(images: int, seed: int, epoch: int, rank: int, processes: int) -> torch.Tensor:
+    """The indexes that a process takes in an epoch: process r of P has r, r + P, ... of the epoch's own order.
 
-    So the processes' batches together are the one batch that a single process of the same total size would take.
+    So the processes' batches together are the one batch that a single process of the same total size would take. What
+    does not divide is left out.
     """
+    generator = torch.Generator().manual_seed(derive_seed(seed, epoch))
+    return torch.randperm(images, generator=generator)[rank::processes][: images // processes]
+
+
+class EpochSampler(DistributedSampler):
+    """Every epoch's own order, of which each process takes its share."""
 
     def __init__(self, dataset: Dataset, seed: int, shards: bool) -> None:
         super().__init__(dataset, num_replicas=1, rank=0, seed=seed)  # a torch sampler, or Lightning replaces it
@@ -57,35 +65,30 @@ class EpochSampler(DistributedSampler):
 
     def __iter__(self) -> Iterator[int]:
         images = len(self.dataset)  # type: ignore[arg-type]
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, self.epoch))
-        own = torch.randperm(images, generator=generator)[self._first :: self._step][: len(self)]
-        return (self.epoch * images + int(index) for index in own[self.skipped :])
+        own = epoch_order(images, self.seed, self.epoch, *self._place())[self.skipped :]
+        return (self.epoch * images + int(index) for index in own)
 
     def __len__(self) -> int:
-        return len(self.dataset) // self._step  # type: ignore[arg-type]
+        return len(self.dataset) // self._place()[1]  # type: ignore[arg-type]
 
-    # Asked for late: the processes know of each other only when training starts.
-
-    @property
-    def _first(self) -> int:
-        return dist.get_rank() if self.shards and dist.is_initialized() else 0
-
-    @property
-    def _step(self) -> int:
-        return dist.get_world_size() if self.shards and dist.is_initialized() else 1
+    def _place(self) -> tuple[int, int]:
+        """This process and how many there are; asked for late, since they know of each other only in training."""
+        return (dist.get_rank(), dist.get_world_size()) if self.shards and dist.is_initialized() else (0, 1)
 
 
-class ResumableLoader(DataLoader):
+class Resumable(ABC):
     """A loader that Lightning saves and restores within an epoch: it goes on with the batches that were left."""
 
     done = 0  # batches of this epoch that have been trained on
     _restored = 0
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    @abstractmethod
+    def batches(self, skipped: int) -> Iterator[Any]:
+        """The epoch's batches after the first `skipped`."""
+
+    def __iter__(self) -> Iterator[Any]:
         self.done, self._restored = self._restored, 0
-        if isinstance(self.sampler, EpochSampler):  # --overfit_batches puts another one there
-            self.sampler.skipped = self.done * (self.batch_size or 1)
-        for batch in super().__iter__():
+        for batch in self.batches(self.done):
             yield batch
             self.done += 1  # the next one is asked for, so this one is trained on
 
@@ -94,6 +97,15 @@ class ResumableLoader(DataLoader):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self._restored = state["done"]
+
+
+class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]
+    """torch's loader over an EpochSampler."""
+
+    def batches(self, skipped: int) -> Iterator[Any]:
+        if isinstance(self.sampler, EpochSampler):  # --overfit_batches puts another one there
+            self.sampler.skipped = skipped * (self.batch_size or 1)
+        return DataLoader.__iter__(self)
 
 
 def repeatable_loader(dataset: Dataset, batch_size: int, num_workers: int, seed: int, shards: bool) -> ResumableLoader:

@@ -11,7 +11,7 @@ from solo_hcsc.compat.fix import FIXES
 from solo_hcsc.compat.stand_ins import install
 
 install()  # before the modules below: `import solo` fails without the stand-ins
-for _module in ("dali", "knn_metric", "lightning_hooks", "methods", "optimisation", "umap"):
+for _module in ("knn_metric", "lightning_hooks", "methods", "optimisation", "umap"):
     import_module(f"{__name__}.{_module}")
 
 __all__ = ["FIXES", "apply"]

@@ -1,0 +1,406 @@
+"""DALI, for real on the CPU: the same images, numbers and labels as the default loader, in every pass."""
+
+import importlib.util
+import shutil
+import sys
+import weakref
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from tiny import SMALL, make_images, only, run_here
+from torchvision.datasets.folder import default_loader
+from torchvision.models import resnet18
+
+from solo_hcsc import dali, data
+from solo_hcsc.errors import LocalError, UserError, command
+from solo_hcsc.method import HCSC
+
+pytest.importorskip("nvidia.dali")
+
+HCSC_FLAGS = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 0".split()
+ASSIGNED = "--query_cluster assignment --clustered_features images".split()
+ON_CPU = ["--dali", "--dali_device", "cpu"]
+
+
+def settings(folder: Path, **changes) -> Namespace:
+    flags = {"dataset": "custom", "data_dir": folder, "train_dir": "train", "val_dir": "val", "no_labels": False}
+    flags |= {"crop_size": [32], "mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "data_fraction": 1.0, "seed": 0}
+    flags |= {"batch_size": 4, "num_workers": 0, "dali_device": "cpu", "unique_augs": 1, "num_crops_per_aug": [2]}
+    flags |= {"debug_augmentations": False, "transform_kwargs": dict.fromkeys(("brightness", "contrast", "hue"), 0.0)}
+    flags["transform_kwargs"] |= {"saturation": 0.0, "crop_size": 8, "gaussian_prob": 0.0, "gray_scale_prob": 0.0}
+    return Namespace(**(flags | changes))
+
+
+def process(kind: type, rank: int = 0, processes: int = 1, epoch: int = 0):
+    """A model of that class as it is in one of several processes."""
+    model = kind()
+    model.global_rank, model.current_epoch = rank, epoch
+    model.trainer = SimpleNamespace(world_size=processes)
+    return model
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory) -> Path:
+    """19 pictures of one grey each, its value ten times the index, in nested folders and several formats."""
+    root = tmp_path_factory.mktemp("colours")
+    for index in range(19):
+        folder = root / "train" / "abc"[index // 7] / ("deeper" if index % 7 > 3 else "") / "x y"
+        folder.mkdir(parents=True, exist_ok=True)
+        kind = ("png", "bmp", "PPM")[index % 3]
+        Image.new("RGB", (20, 30), (index * 10,) * 3).save(folder / f"{index:02}.{kind}")
+    return root
+
+
+# ---- an epoch ----
+
+
+@pytest.mark.parametrize(("processes", "batch"), [(1, 4), (1, 19), (2, 4), (3, 2), (2, 9)])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_every_epoch_has_each_image_at_most_once_with_its_own_index_and_label(colours, processes, batch, labelled):
+    args = settings(colours, batch_size=batch, no_labels=not labelled)
+    train_set = data.pretraining_set(args)
+    files, labels = data.files_and_labels(train_set)
+    kind = dali.pretraining_class(object, train_set, args)
+    orders = []
+    for epoch in range(3):
+        passes = [process(kind, rank, processes, epoch).train_dataloader() for rank in range(processes)]
+        batches = [list(one) for one in passes]  # all are kept: DALI must not write into what it handed out
+        assert {len(one) for one in batches} == {len(one) for one in passes} == {19 // processes // batch}
+        flat = [batch for one in batches for batch in one]
+        indexes = torch.cat([index for index, _, _ in flat]).tolist()
+        assert len(set(indexes)) == len(indexes) == 19 // processes // batch * batch * processes
+        assert torch.cat([label for *_, label in flat]).tolist() == [labels[i] for i in indexes]
+        for view in (0, 1):
+            grey = torch.cat([views[view] for _, views, _ in flat]).mean((2, 3))[:, 0] * 0.228 + 0.485
+            read = (grey * 255).round().int().tolist()
+            assert read == [int(Path(files[i]).stem) * 10 for i in indexes]
+        orders.append(indexes)
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_order_and_crops_follow_seed_epoch_and_process_and_nothing_else(images):
+    def first(seed: int = 0, epoch: int = 0, rank: int = 0) -> tuple[list[int], float]:
+        args = settings(images, seed=seed)
+        kind = dali.pretraining_class(object, data.pretraining_set(args), args)
+        index, (view, _), _ = next(iter(process(kind, rank, 2, epoch).train_dataloader()))
+        return index.tolist(), view.sum().item()
+
+    assert first() == first()
+    others = [first(), first(seed=1), first(epoch=1), first(rank=1)]
+    assert len({str(order) for order, _ in others}) == len({total for _, total in others}) == 4
+
+
+def test_large_indexes_are_not_rounded(images):
+    args = settings(images)
+    files, _ = data.files_and_labels(data.pretraining_set(args))
+    numbers = [2**24 + 1, 2**31 - 1]
+    (_, index), *_ = dali._batches(
+        dali.CentreCrop(files[:2], numbers, data.evaluation_transforms(args)[1], args), ["image", "index"]
+    )
+    assert (index.dtype, index.tolist()) == (torch.int64, numbers)
+
+
+def test_labels_of_a_fraction_and_of_a_missing_validation_class_are_right(tmp_path):
+    make_images(tmp_path / "train", classes=3, per_class=6)
+    make_images(tmp_path / "val", classes=3, per_class=3)
+    shutil.rmtree(tmp_path / "val" / "class 1")
+    args = settings(tmp_path, data_fraction=0.5)
+    kind = dali.pretraining_class(object, data.pretraining_set(args), args)
+    for index, views, label in process(kind).train_dataloader():
+        assert index.max() < 9
+        assert torch.equal(views[0].mean((2, 3)).argmax(1), label)  # the colour that stands for the class
+
+    train_set, val_set = data.evaluation_sets(args, *data.evaluation_transforms(args))
+    kind = dali.linear_class(object, train_set, val_set, args)
+    for processes in (1, 4, 7):  # more processes than images for some
+        loaders = [process(kind, rank, processes).val_dataloader() for rank in range(processes)]
+        found = [list(loader) for loader in loaders]
+        assert [len(one) for one in found] == [len(loader) for loader in loaders]
+        flat = [batch for one in found for batch in one]
+        labels = torch.cat([label for _, label in flat])
+        assert sorted(labels.tolist()) == [0, 0, 0, 2, 2, 2]
+        colour = torch.cat([(image * 0.25).mean((2, 3)).argmax(1) for image, _ in flat])
+        assert torch.equal(colour, labels)
+    pictures, labels = zip(*process(kind).train_dataloader(), strict=True)
+    assert torch.cat(pictures).shape == (16, 3, 32, 32)
+    assert torch.equal(torch.cat(pictures).mean((2, 3)).argmax(1), torch.cat(labels))
+
+
+# ---- centre crops: clustering and validation ----
+
+
+def test_clustering_has_the_images_asked_for_in_that_order_and_leaves_nothing_behind(colours, monkeypatch):
+    pipelines = []
+    read = dali.CentreCrop.read
+    monkeypatch.setattr(dali.CentreCrop, "read", lambda self, *a: (pipelines.append(weakref.ref(self)), read(self, *a)))
+    args = settings(colours, no_labels=True, mean=[0, 0, 0], std=[0.1, 0.1, 0.1])
+    train_set = data.pretraining_set(args)
+    images = dali.clustering_images(train_set, args)
+    for indexes in (range(19), [7, 3, 18, 3, 0], [5], range(1, 19, 6), []):
+        batches = list(images(indexes))
+        assert [len(batch) for batch in batches] == [len(indexes[i : i + 4]) for i in range(0, len(indexes), 4)]
+        greys = [round(float(image.mean() * 25.5)) for batch in batches for image in batch]
+        assert greys == [10 * int(Path(train_set.images[i]).stem) for i in indexes]
+    assert len(pipelines) == 4
+    assert not any(pipeline() for pipeline in pipelines)
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
+    """36 pictures with detail at all scales, as photographs have, of many sizes, half of them JPEG."""
+    root = tmp_path_factory.mktemp("photographs")
+    folder = root / "train" / "one"
+    random = np.random.default_rng(0)
+    sizes = [(40, 36), (36, 41), (300, 200), (201, 300), (500, 375), (224, 224), (257, 300), (333, 800), (73, 97)]
+    folder.mkdir(parents=True)
+    for number in range(36):
+        width, height = sizes[number % len(sizes)]
+        pixels = np.zeros((height, width, 3))
+        for scale in (2, 4, 8, 16, 32, 64):
+            shape = [max(2, scale * side // max(width, height)) for side in (height, width)]
+            noise = Image.fromarray(random.integers(0, 256, (*shape, 3), dtype="uint8"))
+            pixels += np.asarray(noise.resize((width, height), Image.Resampling.BICUBIC)) / scale**0.7
+        pixels = 255 * (pixels - pixels.min()) / (pixels.max() - pixels.min())
+        Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.{('png', 'jpg')[number // 9 % 2]}")
+    return root
+
+
+@pytest.mark.parametrize(("dataset", "size"), [("custom", 32), ("custom", 97), ("imagenet", 224)])
+def test_both_loaders_centre_crops_have_the_same_embeddings(dataset, size, photographs):
+    # ImageNet's evaluation is fixed at 224 pixels and its colours, whatever the flags say
+    args = settings(photographs, dataset=dataset, crop_size=[size if dataset == "custom" else 64])
+    train_set = data.pretraining_set(args)
+    default = torch.cat(list(data.clustering_images(train_set, args)(range(36))))
+    ours = torch.cat(list(dali.clustering_images(train_set, args)(range(36))))
+    assert ours.shape == default.shape == (36, 3, size, size)
+
+    std = torch.tensor(args.std if dataset == "custom" else (0.228, 0.224, 0.225)).view(3, 1, 1)
+    difference = ((ours - default) * std * 255).abs()
+    torch.manual_seed(0)
+    encoder = resnet18().eval()
+    encoder.fc = torch.nn.Identity()
+    with torch.no_grad():
+        cosine = F.cosine_similarity(encoder(ours), encoder(default))
+    print(f"{size} pixels: mean difference {difference.mean():.3f} of 255, largest {difference.max():.2f}; "
+          f"1 - cosine: mean {1 - cosine.mean():.1e}, largest {1 - cosine.min():.1e}")  # fmt: skip
+    assert difference.max() < 1.01
+    assert difference.mean() < 0.2
+    assert cosine.min() > 0.9999
+
+
+def pictures() -> dict[str, tuple[Image.Image, dict]]:
+    """File names, what is in them, and how it is saved."""
+    y, x = np.mgrid[0:60, 0:90]
+    colour = np.stack([127 + 100 * np.sin(x / 15 + y / 30), 127 + 100 * np.cos(y / 11), 2 * x], -1).astype("uint8")
+    image = Image.fromarray(colour)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # EXIF: shown turned by 90 degrees
+    alpha = Image.fromarray(np.dstack([colour, (2 * x).astype("uint8")]))
+    return {
+        "grey.png": (image.convert("L"), {}),
+        "grey.jpg": (image.convert("L"), {}),
+        "one bit.png": (image.convert("1"), {}),
+        "CMYK.JPG": (image.convert("CMYK"), {}),
+        "palette.png": (image.convert("P"), {}),
+        "transparent palette.png": (image.convert("P"), {"transparency": 3}),
+        "alpha.png": (alpha, {}),
+        "alpha.webp": (alpha, {}),
+        "grey and alpha.png": (alpha.convert("LA"), {}),
+        "halved colours.jpg": (image, {"subsampling": 2}),
+        "progressive.jpg": (image, {"progressive": True}),
+        "turned.jpg": (image, {"exif": turned}),
+        "lossy.webp": (image, {}),
+        "compressed.tif": (image, {"compression": "tiff_lzw"}),
+        "bitmap.bmp": (image, {}),
+        "portable.pgm": (image.convert("L"), {}),
+        "a PNG.jpeg": (image, {"format": "PNG"}),
+        "it's a \"name\", isn't it.png": (image, {}),
+        "Straße 写真.png": (image, {}),
+        "two\nlines.png": (image, {}),
+    }
+
+
+def test_odd_images_are_read_as_pillow_reads_them(tmp_path):
+    odd = pictures()
+    for name, (image, how) in odd.items():
+        (tmp_path / "train" / "Ö 'x'").mkdir(parents=True, exist_ok=True)
+        image.save(tmp_path / "train" / "Ö 'x'" / name, **how)
+    args = settings(tmp_path, no_labels=True, mean=[0, 0, 0], std=[1, 1, 1])
+    train_set = data.pretraining_set(args)
+    assert len(train_set) == len(odd)
+    centre = torch.cat(list(data.clustering_images(train_set, args)(range(len(odd)))))
+    read = torch.cat(list(dali.clustering_images(train_set, args)(range(len(odd)))))
+    for index, path in enumerate(train_set.images):
+        assert (read[index] - centre[index]).abs().max() * 255 < 1.01, path
+
+
+def test_sixteen_bit_grey_keeps_its_shades_where_pillow_clips_them(tmp_path):
+    """The one difference that is known: Pillow turns all values above 255 into white."""
+    shades = np.linspace(0, 65535, 32 * 32).reshape(32, 32).astype("uint16")
+    (tmp_path / "train").mkdir()
+    Image.fromarray(shades).save(tmp_path / "train" / "deep.png")
+    assert np.asarray(default_loader(tmp_path / "train" / "deep.png")).mean() > 250
+    args = settings(tmp_path, no_labels=True, mean=[0, 0, 0], std=[1, 1, 1])
+    (image,) = dali.clustering_images(data.pretraining_set(args), args)([0])
+    assert image.mean() == pytest.approx(0.5, abs=0.05)
+
+
+# ---- broken files ----
+
+
+@pytest.fixture(params=["cut.png", "cut.jpg", "text.jpg", "empty.png", "missing.bmp", "animation.png"])
+def broken(request, tmp_path) -> Path:
+    """A file that DALI cannot read, the tenth of 24."""
+    make_images(tmp_path / "train", classes=2, per_class=12)
+    make_images(tmp_path / "val", classes=2, per_class=4)
+    path = tmp_path / "train" / "class 0" / f"7 {request.param}"
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype="uint8"))
+    noise.save(path, format="GIF" if path.stem == "7 animation" else None)
+    if "cut" in path.stem:
+        path.write_bytes(path.read_bytes()[:3000])
+    if "text" in path.stem:
+        path.write_text("not an image")
+    if "empty" in path.stem:
+        path.write_bytes(b"")
+    return path
+
+
+def test_file_that_cannot_be_read_is_named(broken):
+    args = settings(broken.parents[2])
+    train_set, _ = data.evaluation_sets(args, *data.evaluation_transforms(args))
+    pretraining = process(dali.pretraining_class(object, train_set, args)).train_dataloader()
+    linear = process(dali.linear_class(object, train_set, train_set, args))
+    clustering = dali.clustering_images(train_set, args)(range(25))
+    if "missing" in broken.name:
+        broken.unlink()
+    for loader in (pretraining, linear.train_dataloader(), linear.val_dataloader(), clustering):
+        with pytest.raises(UserError) as stopped:
+            list(loader)
+        assert str(stopped.value) == f"{broken}: DALI cannot read this image; remove or replace it"
+
+
+def test_run_with_a_broken_file_ends_with_one_line(tmp_path, capsys):
+    make_images(tmp_path / "train", classes=2, per_class=8)
+    path = tmp_path / "train" / "class 1" / "3.png"
+    path.write_bytes(path.read_bytes()[:200])
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train", "--checkpoint_dir", tmp_path / "r"]
+    with pytest.raises(SystemExit) as stopped:
+        run_here("pretrain", *where, *SMALL, *ON_CPU, "--method", "simclr", "--max_epochs", "1")
+    assert stopped.value.code == 2
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == f"error: {path}: DALI cannot read this image; remove or replace it"
+    )
+
+
+@pytest.mark.parametrize(("error", "lines"), [(LocalError, ["error: a.png: broken"]), (UserError, [])])
+def test_second_process_prints_only_what_it_alone_has_found(error, lines, monkeypatch, capsys):
+    def run(argv):
+        raise error("a.png: broken")
+
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(SystemExit):
+        command(run)()
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+# ---- whole runs ----
+
+
+@pytest.fixture
+def seen(monkeypatch) -> list[tuple[int, list[int], list[int]]]:
+    """Epoch, indexes and labels of the batches that a run trains with."""
+    batches: list = []
+    step = HCSC.training_step
+
+    def spy(self, batch, number):
+        index, views, labels = batch
+        batches.append((self.current_epoch, index.tolist(), labels.tolist()))
+        assert len(views) == self.num_crops
+        return step(self, batch, number)
+
+    monkeypatch.setattr(HCSC, "training_step", spy)
+    return batches
+
+
+def test_assigned_queries_train_and_a_resumed_run_goes_on_with_its_own_epoch(custom, tmp_path, seen):
+    flags = [*custom, *SMALL, *ON_CPU, *HCSC_FLAGS, *ASSIGNED, "--seed", "3"]
+    run_here("pretrain", *flags, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "first")
+    whole = list(seen)
+    assert [epoch for epoch, *_ in whole] == [0] * 4 + [1] * 4
+    for _, index, labels in whole:
+        assert [i // 12 for i in index] == labels  # twelve images per class, in order
+    assert whole[0][1] != whole[4][1]
+
+    seen.clear()
+    run_here("pretrain", *flags, "--max_epochs", "1", "--checkpoint_dir", tmp_path / "half")
+    resume = ["--resume_from_checkpoint", only(tmp_path / "half", "*.ckpt")]
+    run_here("pretrain", *flags, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "rest", *resume)
+    assert seen == whole
+
+    linear = ["--pretrained_feature_extractor", tmp_path / "first", "--checkpoint_dir", tmp_path / "linear"]
+    run_here("linear", *custom, *SMALL, *ON_CPU, "--max_epochs", "1", *linear)
+    assert only(tmp_path / "linear", "linear.json")
+
+
+def test_small_crops_train(custom, tmp_path, seen):
+    crops = "--crop_size 32 16 --num_crops_per_aug 2 2 --encode_indexes_into_labels".split()
+    run_here(
+        "pretrain", *custom, *SMALL, *ON_CPU, *HCSC_FLAGS, *crops, "--max_epochs", "1", "--checkpoint_dir", tmp_path
+    )
+    assert len(seen) == 4
+
+
+def test_unlabelled_images_of_nested_folders_train_with_their_indexes(colours, tmp_path, seen):
+    where = ["--dataset", "custom", "--data_dir", colours, "--train_dir", "train", "--no_labels"]
+    flags = [*where, *SMALL, *ON_CPU, *HCSC_FLAGS, *ASSIGNED, "--num_prototypes", "3", "2"]
+    run_here("pretrain", *flags, "--max_epochs", "1", "--checkpoint_dir", tmp_path)
+    assert len({i for _, index, _ in seen for i in index}) == 16
+    assert {label for *_, labels in seen for label in labels} == {-1}
+
+
+def test_a_fraction_of_the_images_trains(custom, tmp_path, seen):
+    flags = [*custom, *SMALL, *ON_CPU, *HCSC_FLAGS, "--preset", "official", "--data_fraction", "0.5"]
+    run_here("pretrain", *flags, "--max_epochs", "1", "--checkpoint_dir", tmp_path)
+    assert max(i for _, index, _ in seen for i in index) < 18
+    for _, index, labels in seen:
+        assert [i // 6 for i in index] == labels
+
+
+# ---- other machines ----
+
+
+@pytest.mark.parametrize("kind", ["Augmented", "RandomCrop", "CentreCrop"])
+def test_pipelines_work_on_the_gpu_where_there_is_one(kind, images, monkeypatch):
+    """Their operators and the GPU they ask for; nothing is run here."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    args = settings(images, dali_device="gpu")
+    train, val = data.evaluation_transforms(args)
+    extra = {"Augmented": (args, 1), "RandomCrop": (train, args, 1), "CentreCrop": (val, args)}[kind]
+    pipeline = getattr(dali, kind)(["a.png"], [0], *extra)
+    with pipeline:
+        outputs = pipeline.define_graph()
+    assert {output.device for output in outputs} == {"gpu"}
+    assert pipeline.device_id == 3
+
+
+def test_no_gpu_is_asked_for_where_dali_works_on_the_cpu(images, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: pytest.fail("a GPU was asked for"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    args = settings(images)
+    assert next(iter(dali.clustering_images(data.pretraining_set(args), args)([0, 1]))).device.type == "cpu"
+
+
+def test_module_can_be_imported_without_dali(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    spec = importlib.util.spec_from_file_location("dali_again", dali.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    args = Namespace(dali=True, dataset="custom", dali_device="gpu", accelerator="cpu")
+    with pytest.raises(UserError, match=r"run: pip install 'solo_hcsc\[dali\]'"):
+        module.check(args)
