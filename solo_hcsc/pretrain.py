@@ -124,6 +124,8 @@ def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset 
     images = len(train_set)  # type: ignore[arg-type]
     if val_set is None and args.knn_eval:
         raise UserError("--knn_eval needs labelled validation images; give --val_dir, or leave it out")
+    if val_set is None and args.keep_best:
+        raise UserError(f"--keep_best {args.keep_best} needs labelled validation images; give --val_dir")
 
     if args.dali:
         method_class = dali.pretraining_class(method_class, train_set, args)

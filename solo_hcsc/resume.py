@@ -54,12 +54,14 @@ def find_resume(args: Namespace, model: LightningModule) -> Path | None:
 def _runs_of(folder: Path, args: Namespace) -> Iterator[Path]:
     """The folders of runs that had the same flags; says why another run that has checkpoints does not count."""
     own = recorded(args)
+    resolved = {name for value in own.values() if isinstance(value, dict) for name in value}  # what a preset filled in
+    compared = own.keys() - resolved - _MAY_DIFFER
     for file in folder.rglob("args.json"):
         if not any(file.parent.glob("*.ckpt")):
             continue
         try:
             theirs = json.loads(file.read_text())
-            differing = [name for name in own if name not in _MAY_DIFFER and own[name] != theirs.get(name)]
+            differing = [name for name in own if name in compared and own[name] != theirs.get(name)]
         except (OSError, ValueError, AttributeError) as error:
             note(f"--auto_resume: {file} cannot be read ({error}); leaving that run alone")
             continue

@@ -276,6 +276,8 @@ def check_ranges(args: Namespace) -> None:
         raise UserError(f"--name {args.name}: is part of a file name and must not contain /")
     if args.scheduler == "step" and not args.lr_decay_steps:
         raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
+    if args.keep_best == "val_knn_acc1" and not getattr(args, "knn_eval", False):
+        raise UserError("--keep_best val_knn_acc1 needs --knn_eval, of pretraining; use val_acc1")
     if args.lars and args.optimizer != "sgd":
         raise UserError(f"--lars works with --optimizer sgd, not {args.optimizer}")
 

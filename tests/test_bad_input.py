@@ -71,6 +71,9 @@ PRETRAIN = {
     "slash in the name": (["--name", "a/b"], "must not contain /"),
     "early preset": (["--method", "hcsc", "--dataset", "digits", "--preset", "nope"], "--preset nope"),
     "uneven prototypes": (["--method", "deepclusterv2", "--num_prototypes", "4", "6"], "wants equal numbers"),
+    "best of nothing": (["--keep_best", "val_knn_acc1"], "--keep_best val_knn_acc1 needs --knn_eval"),
+    "checkpoint that is not kept": (["--keep_checkpoints", "0"], "--keep_checkpoints 0: must be at least 1"),
+    "steps back": (["--checkpoint_every_n_steps", "-1"], "--checkpoint_every_n_steps -1: must not be negative"),
     "dali with cifar": (["--dali", "--dataset", "cifar10"], "--dali reads folders"),
 }
 

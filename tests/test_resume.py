@@ -1,17 +1,25 @@
 """A run that was stopped and resumed ends as one that never stopped, to the bit."""
 
 import csv
+import os
+import random
 import re
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny import SMALL, only, run_here
 
-HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
+from solo_hcsc import pretrain
+from solo_hcsc.method import HCSC
+from solo_hcsc.resume import find_resume
+
+TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
 METHODS = {
-    "keys": f"{HCSC} --base_tau_momentum 0.9 --momentum_classifier --knn_eval",
-    "images": f"{HCSC} --clustered_features images --clustering_start 0 --accumulate_grad_batches 2",
+    "keys": f"{TREE} --base_tau_momentum 0.9 --momentum_classifier --knn_eval",
+    "images": f"{TREE} --clustered_features images --clustering_start 0 --accumulate_grad_batches 2",
     "swav": "--method swav --lars --num_prototypes 8 --queue_size 16 --epoch_queue_starts 1 --proj_hidden_dim 32",
     "vit": "--method byol --encoder vit_tiny --patch_size 8 --optimizer adam --proj_hidden_dim 16 --pred_hidden_dim 8",
 }
@@ -50,9 +58,20 @@ def logged(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("method", "workers"), [("keys", 0), ("keys", 2), ("images", 0), ("images", 2), ("swav", 0), ("vit", 0)]
-)
+@pytest.fixture(autouse=True)
+def noise(monkeypatch):
+    """HCSC's steps draw from every generator, as layers with dropout would."""
+    step = HCSC.training_step
+
+    def noisy(self, batch, batch_idx):
+        draws = torch.rand(()) + random.random() + np.random.rand()
+        self.log("draws", draws)
+        return step(self, batch, batch_idx) * (1 + draws)
+
+    monkeypatch.setattr(HCSC, "training_step", noisy)
+
+
+@pytest.mark.parametrize(("method", "workers"), [("keys", 0), ("images", 2), ("swav", 0), ("vit", 0)])
 def test_resuming_after_any_epoch_changes_no_bit(method, workers, custom, tmp_path):
     flags = [*custom, *SMALL, *METHODS[method].split(), "--max_epochs", EPOCHS, "--num_workers", workers]
     flags += ["--log_every_n_steps", 1]
@@ -68,13 +87,13 @@ def test_resuming_after_any_epoch_changes_no_bit(method, workers, custom, tmp_pa
             assert row == rows[key]
 
 
-@pytest.mark.parametrize("method", ["keys", "images", "swav"])
+@pytest.mark.parametrize("method", ["keys", "images"])
 def test_resuming_within_an_epoch_goes_on_with_the_batches_that_were_left(method, custom, tmp_path, monkeypatch):
     flags = [*custom, *SMALL, *METHODS[method].split(), "--max_epochs", 2, "--log_every_n_steps", 1]
     run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "whole")
-    monkeypatch.setattr(Path, "unlink", lambda *args, **kwargs: None)  # keep every checkpoint
-    run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "steps", "--checkpoint_every_n_steps", 1)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *args, **kwargs: None)  # keep every checkpoint
+        run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "steps", "--checkpoint_every_n_steps", 1)
     whole, steps = final_state(tmp_path / "whole"), final_state(tmp_path / "steps")
     assert differences(whole, steps) == []
     within = sorted((tmp_path / "steps").rglob("*step=*.ckpt"))
@@ -83,3 +102,97 @@ def test_resuming_within_an_epoch_goes_on_with_the_batches_that_were_left(method
         folder = tmp_path / f"from {checkpoint.name}"
         run_here("pretrain", *flags, "--checkpoint_dir", folder, "--resume_from_checkpoint", checkpoint)
         assert differences(whole, final_state(folder)) == []
+
+
+@pytest.fixture(scope="module")
+def stopped(images, tmp_path_factory):
+    """The flags of a run that stopped after one of three epochs, and its checkpoint."""
+    folder = tmp_path_factory.mktemp("stopped")
+    flags = ["--dataset", "custom", "--data_dir", images, "--train_dir", "train", *SMALL, *TREE.split()]
+    flags += ["--max_epochs", 3, "--checkpoint_dir", folder]
+    run_here("pretrain", *flags, "--max_steps", 4)
+    return [*map(str, flags), "--auto_resume"], only(folder, "*.ckpt")
+
+
+def found(flags: list[str]) -> Path | None:
+    """What `--auto_resume` goes on from."""
+    args = pretrain.parse(flags)
+    model = pretrain.prepare(args)[1]
+    vars(args).update(model.resolved_options)
+    return find_resume(args, model)
+
+
+def test_auto_resume_finds_its_own_run_whatever_is_only_shown_or_written_elsewhere(stopped):
+    flags, checkpoint = stopped
+    assert found(flags) == checkpoint
+    other = "--num_workers 2 --log_every_n_steps 3 --keep_checkpoints 4 --checkpoint_every_n_steps 2".split()
+    assert found([*flags, *other]) == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    {
+        "--preset paper": "--preset recommended",
+        "--seed 6": "--seed 5",
+        "--num_prototypes 5 2": "--num_prototypes 4 2",
+        "--queue_size 24": "--queue_size 20",
+        "--kmeans plain": "--kmeans fast",
+        "--lr 0.02": "--lr 0.0",
+        "--max_epochs 4": "--max_epochs 3",
+        "--encoder resnet50": "--encoder resnet18",
+        "--train_dir val": "--train_dir train",
+        "--data_fraction 0.9": "--data_fraction 1.0",
+        "--brightness 0.3": "--brightness 0.4",
+    }.items(),
+)
+def test_auto_resume_leaves_another_run_alone_and_says_why(stopped, other, named, capsys):
+    flags, checkpoint = stopped
+    assert found([*flags, *other.split()]) is None
+    said = capsys.readouterr().err
+    assert f"leaving {checkpoint.parent} alone, which had {named}" in said
+    assert "starting anew" in said
+
+
+def test_auto_resume_takes_no_other_methods_checkpoint(stopped):
+    flags, _ = stopped
+    method = flags.index("hcsc")
+    moco = [*flags[:method], "mocov2plus", *SMALL, "--queue_size", "32", "--max_epochs", "3", *flags[-3:]]
+    args = pretrain.parse(moco)
+    assert find_resume(args, pretrain.prepare(args)[1]) is None
+
+
+def test_auto_resume_falls_back_to_an_older_one_if_the_newest_is_broken(stopped, capsys):
+    flags, checkpoint = stopped
+    broken = checkpoint.with_name("broken-ep=1.ckpt")
+    broken.write_bytes(checkpoint.read_bytes()[:1000])
+    later = time.time() + 10
+    os.utime(broken, (later, later))
+    assert found(flags) == checkpoint
+    assert "not a readable checkpoint" in capsys.readouterr().err
+    broken.unlink()
+
+
+def test_auto_resume_forgets_what_is_too_old(stopped):
+    flags, checkpoint = stopped
+    then = time.time() - 37 * 3600
+    os.utime(checkpoint, (then, then))
+    assert found(flags) is None
+    assert found([*flags, "--auto_resumer_max_hours", "40"]) == checkpoint
+    os.utime(checkpoint)
+
+
+def test_unreadable_record_of_a_run_is_left_alone(stopped, capsys):
+    flags, checkpoint = stopped
+    record = checkpoint.parent / "args.json"
+    text = record.read_text()
+    record.write_text(text[:100])
+    assert found(flags) is None
+    assert "args.json cannot be read" in capsys.readouterr().err
+    record.write_text(text)
+
+
+def test_number_of_workers_changes_nothing(custom, tmp_path):
+    flags = [*custom, *SMALL, *METHODS["keys"].split(), "--max_epochs", 2]
+    for workers in (0, 2):
+        run_here("pretrain", *flags, "--num_workers", workers, "--checkpoint_dir", tmp_path / str(workers))
+    assert differences(final_state(tmp_path / "0"), final_state(tmp_path / "2")) == []
