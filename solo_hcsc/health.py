@@ -81,8 +81,8 @@ def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) ->
         counted = options.left_out == "removed" and not math.isnan(share)
         chance = math.log(1 + options.queue_size * (1 - share if counted else 1))
         if epoch > 0 and chance > 0 and loss > 0.99 * chance:  # in the first epoch nothing has been learnt yet
-            signs[f"chance {level}"] = (
-                f"the instance loss is {loss:.2f}, what guessing gives ({chance:.2f}); nothing is learnt. Lower --lr, "
+            signs["chance"] = (
+                f"the instance loss is {loss:.2f}, and guessing gives {chance:.2f}; nothing is learnt. Lower --lr, "
                 "add --warmup_epochs, or look at the images and augmentations"
             )
     return signs

@@ -51,7 +51,7 @@ def test_equal_images_have_mocos_loss_at_chance(one_picture, capsys):
     moco = "--num_prototypes 8 4 --instance_selection false --prototype_loss false --lr 0.0001".split()
     run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *moco)
     (line,) = notes(capsys)
-    assert "epoch 1: the instance loss is 2.83, what guessing gives (2.83)" in line
+    assert "epoch 1: the instance loss is 2.83, and guessing gives 2.83" in line
 
 
 def test_almost_as_many_clusters_as_members(custom, tmp_path, capsys):
