@@ -89,7 +89,7 @@ def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_p
     flags = [word for word in shlex.split(text) if word.strip()]
     short = "--max_epochs 5 --proto_warmup_epochs 2 --num_workers 0 --accelerator cpu --limit_val_batches 0".split()
     run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "runs", "--data_dir", tmp_path, *short)
-    trained, _ = load_encoder(only(tmp_path / "runs", "*.ckpt"), None, 32)
+    trained, _, _ = load_encoder(only(tmp_path / "runs", "*.ckpt"), None, 32)
     torch.manual_seed(0)
     untrained = bare_method(BaseMethod).encoder
     accuracies = [knn_accuracy(encoder, tmp_path, k=200) for encoder in (untrained, trained)]
