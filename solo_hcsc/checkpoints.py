@@ -93,11 +93,11 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Modul
         raise UserError(f"{path}: no weight named encoder.*; not a pretraining checkpoint")
     unusable = [key for key, value in weights.items() if not isinstance(value, torch.Tensor)]
     if unusable:
-        raise UserError(f"{path}: {_some(unusable)} of the encoder are no tensors; not a pretraining checkpoint")
+        raise UserError(f"{path}: no tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
     unusable = [key for key, value in weights.items() if not value.isfinite().all()]
     if unusable:
         raise UserError(
-            f"{path}: {_some(unusable)} of the encoder have NaN or infinite values; take a checkpoint from before that"
+            f"{path}: NaN or infinite values in {_some(unusable)} of the encoder; take a checkpoint from before that"
         )
 
     recorded = recorded_args(path).get("encoder")
@@ -106,6 +106,8 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Modul
     name = name or recorded
     if not name:
         raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
+    if name not in BaseMethod._SUPPORTED_ENCODERS:
+        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
 
     encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
     own = encoder.state_dict()

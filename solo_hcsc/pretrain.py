@@ -69,8 +69,8 @@ def main(argv: Sequence[str]) -> None:
     # ---- every check comes before the first thing written ----
     started, model, train_set, val_set = prepare(args)
     images = len(train_set)  # type: ignore[arg-type]
-    fraction = f", {args.data_fraction:g} of them," if args.data_fraction < 1 else ""
-    batches = training.check_batches(f"--train_dir{fraction}", images, args)
+    source = "--train_dir" if args.data_fraction == 1 else f"--data_fraction {args.data_fraction:g}"
+    batches = training.check_batches(source, images, args)
     resume = find_resume(args)
     try:
         if resume is not None:
