@@ -14,6 +14,20 @@ from torch import nn
 from solo_hcsc.errors import UserError, on_one_line
 
 _SUFFIXES = (".ckpt", ".pth", ".pt")
+# What torch.load raises on broken files, as files with flipped bytes show.
+_LOADING_ERRORS = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    BadZipFile,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+)
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -34,17 +48,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: there is no such checkpoint")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        BadZipFile,
-        OSError,
-        KeyError,
-        ValueError,
-        AttributeError,
-        UnicodeDecodeError,
-    ) as error:
+    except _LOADING_ERRORS as error:
         raise UserError(f"{path}: {_refusal(error)}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
@@ -91,9 +95,9 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Modul
     weights = {k.removeprefix(prefix): v for k, v in state.items() if str(k).startswith(prefix)}
     if not weights:
         raise UserError(f"{path}: no weight named encoder.*; not a pretraining checkpoint")
-    unusable = [key for key, value in weights.items() if not isinstance(value, torch.Tensor)]
+    unusable = [key for key, value in weights.items() if not _is_plain(value)]
     if unusable:
-        raise UserError(f"{path}: no tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
+        raise UserError(f"{path}: no plain tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
     unusable = [key for key, value in weights.items() if not value.isfinite().all()]
     if unusable:
         raise UserError(
@@ -125,6 +129,15 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Modul
     return encoder, name, f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
 
 
+def _is_plain(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_complex() or value.is_quantized)
+    )
+
+
 def _some(keys: list[str]) -> str:
     """`119 weights (conv1.weight, bn1.weight, bn1.bias, ...)`."""
     examples = ", ".join([*keys[:3], "..."] if len(keys) > 3 else keys)
@@ -135,12 +148,13 @@ def _backbone_args(name: str, weights: dict[str, Any], crop_size: int) -> dict[s
     """The constructor's settings, read off the weights where they show."""
     if "resnet" in name:
         stem = weights.get("conv1.weight")
-        return {"cifar": stem is not None and stem.shape[-1] == 3}
+        return {"cifar": stem is not None and stem.ndim == 4 and stem.shape[-1] == 3}
     settings: dict[str, Any] = {"cifar": False, "img_size": crop_size}
-    if "vit" in name and "patch_embed.proj.weight" in weights:
-        settings["patch_size"] = weights["patch_embed.proj.weight"].shape[-1]
+    patches = weights.get("patch_embed.proj.weight")
+    if "vit" in name and patches is not None and patches.ndim == 4 and patches.numel():
+        settings["patch_size"] = patches.shape[-1]
     if "swin" in name:
         tables = [v for k, v in weights.items() if k.endswith("relative_position_bias_table")]
         # A window of side w has (2w - 1)^2 relative positions; 4 is the framework's choice for CIFAR.
-        settings["cifar"] = bool(tables) and tables[0].shape[0] == 49
+        settings["cifar"] = bool(tables) and tables[0].shape[:1] == (49,)
     return settings

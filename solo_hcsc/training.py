@@ -319,16 +319,26 @@ def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
                 f"{path} was trained with --{other[0]} {saved.get(other[0])}, not {options[other[0]]}; "
                 "use its flags, or start anew"
             )
-    if checkpoint.get("epoch", -1) + 1 >= max_epochs:
-        raise FinishedError(f"{path} has finished epoch {checkpoint['epoch'] + 1} of {max_epochs}: raise --max_epochs")
+    epoch = checkpoint.get("epoch")
+    if isinstance(epoch, int) and epoch + 1 >= max_epochs:
+        raise FinishedError(f"{path} has finished epoch {epoch + 1} of {max_epochs}: raise --max_epochs")
     state = checkpoint["state_dict"]
+    model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     missing = [key for key in own if key not in state]
-    other = [key for key in own if key in state and own[key].shape != state[key].shape]
-    if missing or other:
+    unexpected = [key for key in state if key not in model.state_dict()]
+    other = [key for key in own if key in state and own[key].shape != getattr(state[key], "shape", None)]
+    if missing or unexpected or other:
         raise UserError(
             f"--resume_from_checkpoint {path}: not a checkpoint of this run's method and encoder "
-            f"(first difference: {(missing + other)[0]}); use the flags it was trained with"
+            f"(first difference: {(missing + unexpected + other)[0]}); use the flags it was trained with"
+        )
+    needed = ("pytorch-lightning_version", "loops", "optimizer_states")
+    lacking = [key for key in needed if not checkpoint.get(key)]
+    if lacking or not isinstance(epoch, int):
+        raise UserError(
+            f"--resume_from_checkpoint {path}: has weights but not where training was ({(lacking or ['epoch'])[0]}); "
+            "it can be evaluated, not resumed"
         )
 
 

@@ -198,6 +198,20 @@ def test_checkpoint_of_another_method_is_refused(custom, tmp_path, refused):
     assert "not a checkpoint of this run's method and encoder" in line
 
 
+def test_checkpoint_without_the_state_of_training_is_refused(custom, tmp_path, refused):
+    args = pretrain.parse([*custom, *SMALL, *MOCO])
+    _, model, _, _ = pretrain.prepare(args)
+    state = {"state_dict": model.state_dict(), "pytorch-lightning_version": "2.6", "global_step": 4, "loops": {"x": 1}}
+    state |= {"lr_schedulers": [], "epoch": 0}
+    flags = [*custom, *SMALL, *MOCO, "--max_epochs", "3", "--resume_from_checkpoint", "x.ckpt"]
+    for changes, lacking in (({}, "optimizer_states"), ({"epoch": "first", "optimizer_states": [{}]}, "epoch")):
+        torch.save(state | changes, tmp_path / "x.ckpt")
+        assert f"has weights but not where training was ({lacking})" in refused("pretrain", *flags)
+    for name in ("queue", "momentum_classifier.weight"):  # the second as if a flag was left out
+        torch.save(state | {"state_dict": model.state_dict() | {name: "text"}}, tmp_path / "x.ckpt")
+        assert f"first difference: {name}" in refused("pretrain", *flags)
+
+
 @pytest.mark.parametrize("place", ["a-file/runs", "/proc/runs"])
 def test_unwritable_output(place, custom, tmp_path, refused):
     (tmp_path / "a-file").touch()
@@ -254,7 +268,7 @@ def test_encoder_that_cannot_be_used(module, custom, tmp_path, refused):
         "NaN or infinite values in 1 weight (bn1.running_var)": {
             "encoder.bn1.running_var": torch.full((64,), torch.inf)
         },
-        "no tensor for 1 weight (extra) of the encoder": {"encoder.extra": "text"},
+        "no plain tensor for 1 weight (extra) of the encoder": {"encoder.extra": "text"},
     }
     for reason, changes in said.items():
         torch.save({"state_dict": whole | changes}, tmp_path / "x.ckpt")
