@@ -23,9 +23,9 @@ from solo_hcsc.resume import finished_epochs
 
 compat.apply()
 FLAGS = (
-    "--method hcsc --dataset digits --data_fraction 0.02 --crop_size 32 --batch_size 8 --num_workers 0 --lr 0.03"
-    " --accelerator cpu --num_prototypes 4 2 --min_cluster_size 2 --queue_size 64 --proto_warmup_epochs 1"
-    " --limit_val_batches 0 --auto_resume"
+    "--method hcsc --encoder vit_tiny --patch_size 8 --dataset digits --data_fraction 0.02 --crop_size 32"
+    " --batch_size 8 --num_workers 0 --lr 0.03 --accelerator cpu --num_prototypes 4 2 --min_cluster_size 2"
+    " --queue_size 64 --proto_warmup_epochs 1 --limit_val_batches 0 --auto_resume"
 )
 
 
@@ -70,7 +70,7 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
             reported = max(map(int, re.findall(r"^epoch (\d+)/", log.read_text(), re.M)), default=0)
             left = newest(runs)
             writing += any(runs.rglob("*.part"))
-            has = finished_epochs(torch.load(left, weights_only=True)) if left else 0
+            has = (finished_epochs(torch.load(left, weights_only=True)) if left else None) or 0
             survived += has >= reported
             lost += max(0, reported - has)
         log.unlink()

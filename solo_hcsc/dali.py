@@ -16,7 +16,8 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 from solo_hcsc import data
-from solo_hcsc.errors import LocalError, UserError, note
+from solo_hcsc.errors import UserError, note, on_one_line
+from solo_hcsc.images import UnreadableImage
 from solo_hcsc.repeatable import Resumable, derive_seed, epoch_order
 
 try:
@@ -173,7 +174,9 @@ class Files(Pipeline):
             broken = _first_broken(self.files[self.delivered : self.delivered + 4 * self.max_batch_size])
             if broken is None:
                 raise
-            raise LocalError(f"{broken}: DALI cannot read this image; remove or replace it") from error
+            raise UnreadableImage(
+                f"{on_one_line(broken)}: DALI cannot read this image; remove or replace it", broken
+            ) from error
         self.delivered += self.max_batch_size
         return outputs
 

@@ -13,10 +13,11 @@ from solo.utils import classification_dataloader, pretrain_dataloader
 from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
-from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from solo_hcsc.digits import lay_out_digits
 from solo_hcsc.errors import UserError
+from solo_hcsc.images import SkipUnreadable, class_folders, list_images, read_image
 from solo_hcsc.repeatable import repeatable_loader
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
@@ -64,7 +65,7 @@ def count_classes(args: Namespace) -> int | None:
     if args.dataset in ("custom", "digits"):
         if getattr(args, "no_labels", False):
             return 1
-        return sum(entry.is_dir() for entry in os.scandir(args.data_dir / args.train_dir))
+        return len(class_folders(args.data_dir / args.train_dir))
     return None
 
 
@@ -79,14 +80,14 @@ def pretraining_set(args: Namespace) -> Dataset:
         print(transform)
     if args.no_labels:
         dataset: Dataset = ImagesWithoutLabels(args.data_dir / args.train_dir, transform)
+    elif args.dataset in FOLDERS:
+        indexed = pretrain_dataloader.dataset_with_index(LabelledImages)
+        dataset = indexed(args.data_dir / args.train_dir, transform)
     else:
         dataset = _build(
             args,
             lambda: pretrain_dataloader.prepare_datasets(
-                framework_name(args.dataset),
-                transform,
-                data_dir=args.data_dir,
-                train_dir=args.train_dir,
+                args.dataset, transform, data_dir=args.data_dir, train_dir=args.train_dir
             ),
         )
     return dataset if args.data_fraction == 1 else fraction(dataset, args.data_fraction, args.seed)
@@ -95,7 +96,11 @@ def pretraining_set(args: Namespace) -> Dataset:
 def clustering_images(dataset: Dataset, args: Namespace) -> Callable[[Sequence[int]], Iterable[torch.Tensor]]:
     """Centre crops of a pretraining set's images, in batches, in the order of the indexes given."""
     _, transform = evaluation_transforms(args)
-    crops = _CentreCrops(dataset, transform)
+    crops: Dataset
+    if isinstance(dataset, SkipUnreadable):
+        crops = SkipUnreadable(_CentreCrops(dataset.dataset, transform), dataset.unreadable)
+    else:
+        crops = _CentreCrops(dataset, transform)
     return lambda indices: plain_loader(Subset(crops, indices), args)
 
 
@@ -121,16 +126,21 @@ def validation_set(args: Namespace) -> Dataset | None:
         if args.no_labels or args.val_dir is None:
             return None
         _, transform = evaluation_transforms(args)
-        return _build(args, lambda: ImageFolder(args.data_dir / args.val_dir, transform))
+        return LabelledImages(args.data_dir / args.val_dir, transform)
     return evaluation_sets(args, *evaluation_transforms(args))[1]
 
 
 def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
     """Labelled training and validation images."""
-    train_set, val_set = _build(
+    if args.dataset in FOLDERS:
+        train_set = LabelledImages(args.data_dir / args.train_dir, train_transform)
+        val_set = LabelledImages(args.data_dir / args.val_dir, val_transform)
+        align_classes(train_set, val_set)
+        return train_set, val_set
+    return _build(
         args,
         lambda: classification_dataloader.prepare_datasets(
-            framework_name(args.dataset),
+            args.dataset,
             train_transform,
             val_transform,
             data_dir=args.data_dir,
@@ -138,8 +148,6 @@ def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: C
             val_dir=args.val_dir,
         ),
     )
-    align_classes(train_set, val_set)
-    return train_set, val_set
 
 
 def align_classes(train_set: Dataset, val_set: Dataset | None) -> None:
@@ -180,23 +188,45 @@ def plain_loader(dataset: Dataset, args: Namespace) -> DataLoader:
     return DataLoader(dataset, args.batch_size, num_workers=args.num_workers, pin_memory=True)
 
 
+class LabelledImages(ImageFolder):
+    """One folder per class, each with images at any depth, as (image, class)."""
+
+    def __init__(self, root: Path, transform: Callable) -> None:
+        super().__init__(root, transform, loader=read_image)
+
+    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+        names = class_folders(directory)
+        if not names:
+            raise UserError(
+                f"{directory}: one folder per class is expected there; for images without classes add --no_labels"
+            )
+        return names, {name: number for number, name in enumerate(names)}
+
+    @staticmethod
+    def make_dataset(directory: str | Path, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
+        found = {name: list_images(os.path.join(directory, name)) for name in class_to_idx}
+        empty = [name for name, paths in found.items() if not paths]
+        if empty:
+            others = f" and {len(empty) - 1} others have" if len(empty) > 1 else " has"
+            raise UserError(
+                f"{directory}: class folder {empty[0]!r}{others} no images ({', '.join(IMG_EXTENSIONS)}); "
+                "add some, or remove the folder"
+            )
+        return [(path, class_to_idx[name]) for name, paths in found.items() for path in paths]
+
+
 class ImagesWithoutLabels(Dataset):
     """All images below a folder, sorted by name, as (index, image, -1)."""
 
     def __init__(self, root: Path, transform: Callable) -> None:
         self.root = root
         self.transform = transform
-        self.images = sorted(
-            os.path.join(folder, name)
-            for folder, _, names in os.walk(root)
-            for name in names
-            if name.lower().endswith(IMG_EXTENSIONS)
-        )
+        self.images = list_images(root)
         if not self.images:
             raise UserError(f"{root}: no images there ({', '.join(IMG_EXTENSIONS)})")
 
     def __getitem__(self, index: int) -> tuple[int, Any, int]:
-        return index, self.transform(default_loader(self.images[index])), -1
+        return index, self.transform(read_image(self.images[index])), -1
 
     def __len__(self) -> int:
         return len(self.images)
@@ -245,16 +275,11 @@ def _check_folder(flag: str, path: Path) -> None:
 
 
 def _build(args: Namespace, make: Callable[[], Any]) -> Any:
-    """Makes a data set; what its class says of missing or broken data becomes one line."""
+    """Makes a data set that is downloaded; what its class says of missing or broken data becomes one line."""
     try:
         return make()
     except (OSError, RuntimeError, ImportError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
-        fix = (
-            "check --data_dir, --train_dir and --val_dir"
-            if args.dataset in FOLDERS
-            else ("it is not there and could not be downloaded")
-        )
-        if isinstance(error, FileNotFoundError) and args.dataset == "custom":
-            fix = "one folder per class is expected; for images without classes add --no_labels"
-        raise UserError(f"--dataset {args.dataset} in {args.data_dir}: {reason}; {fix}") from error
+        raise UserError(
+            f"--dataset {args.dataset} in {args.data_dir}: {reason}; it is not there and could not be downloaded"
+        ) from error

@@ -10,9 +10,20 @@ from typing import NoReturn
 class UserError(Exception):
     """One line that names what is wrong and what to do about it."""
 
+    alone = False  # whether one of several processes may raise it while the others go on
 
-class LocalError(UserError):
-    """A UserError that one of several processes meets alone: that one prints it, whichever it is."""
+    def __init__(self, message: str) -> None:
+        # From a loader's worker only the traceback comes back, as the message of a new exception: its last line is
+        # `module.Class: message`.
+        if message.startswith("Caught ") and "\nOriginal Traceback" in message:
+            message = message.strip().splitlines()[-1].partition(": ")[2]
+        super().__init__(message)
+
+
+def on_one_line(text: object) -> str:
+    """Text for a message or a list: as it is, or with escapes where it has line breaks or is no valid Unicode."""
+    text = str(text)
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def command(run: Callable[[Sequence[str]], None]) -> Callable[[], None]:
@@ -23,16 +34,16 @@ def command(run: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         try:
             run(sys.argv[1:])
         except UserError as error:
-            stop(str(error), 2, local=isinstance(error, LocalError))
+            stop(str(error), 2, error.alone)
         except KeyboardInterrupt:
             stop("interrupted", 130)
 
     return main
 
 
-def stop(message: str, code: int, local: bool = False) -> NoReturn:
-    if local or is_main_process():
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+def stop(message: str, code: int, alone: bool = False) -> NoReturn:
+    if alone or is_main_process():
+        print(f"error: {' '.join(line.strip() for line in message.splitlines())}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> None:
 
     started = time.monotonic()
     checkpoint = find_checkpoint(args.pretrained_feature_extractor)
-    encoder, name = load_encoder(checkpoint, args.encoder, args.crop_size[0])
+    encoder, name, taken = load_encoder(checkpoint, args.encoder, args.crop_size[0])
     data.resolve_folders(args, needs_val=True)
     _, transform = data.evaluation_transforms(args)
     train_set, val_set = data.evaluation_sets(args, transform, transform)
@@ -37,6 +37,7 @@ def main(argv: Sequence[str]) -> None:
     if max(args.k) > images:
         raise UserError(f"--k {max(args.k)}: there are only {images} training images")
     device = choose_device(args.accelerator)
+    print(taken)
     print(f"knn of {checkpoint} ({name}) on {args.dataset}: {images} images in the bank, {device}", flush=True)
 
     encoder = encoder.eval().to(device)

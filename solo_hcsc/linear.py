@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     dali.check(args)
     training.check_wandb(args)
     checkpoint = find_checkpoint(args.pretrained_feature_extractor)
-    backbone, args.encoder = load_encoder(checkpoint, args.encoder, args.crop_size[0])
+    backbone, args.encoder, taken = load_encoder(checkpoint, args.encoder, args.crop_size[0])
     data.resolve_folders(args, needs_val=True)
     dataset, args.dataset = args.dataset, data.framework_name(args.dataset)
     additional_setup_linear(args)
@@ -57,6 +57,7 @@ def main(argv: Sequence[str]) -> None:
 
     # ---- the run ----
     run.begin(model, trainer)
+    training.announce(taken)
     training.announce(
         f"linear evaluation of {checkpoint} ({args.encoder}) on {dataset}: {images} images, "
         f"{args.num_classes} classes; {describe_devices(args)}; {batches} batches of "

@@ -166,7 +166,13 @@ class HCSC(BaseMomentumMethod):
         padded = F.pad(own, (0, 0, 0, -(-len(indices) // processes) - len(own)))
         gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
         dist.gather(padded, gathered, dst=0)
-        return None if gathered is None else in_turn(torch.stack(gathered))[: len(indices)]
+        if gathered is None:
+            return None
+        embeddings = own.new_empty(len(indices), own.size(1))
+        for number, part in enumerate(gathered):
+            places = embeddings[number::processes]
+            places.copy_(part[: len(places)])
+        return embeddings
 
     def on_train_epoch_end(self) -> None:
         signs = of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch)

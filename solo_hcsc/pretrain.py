@@ -1,6 +1,7 @@
 """`python -m solo_hcsc.pretrain`: trains any solo-learn method, with solo-learn's flags."""
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,12 +64,14 @@ def main(argv: Sequence[str]) -> None:
 
     from solo_hcsc import data, training
     from solo_hcsc.hardware import describe_devices
+    from solo_hcsc.images import SkipUnreadable, UnreadableImage
     from solo_hcsc.resume import FinishedError, find_resume
 
     # ---- every check comes before the first thing written ----
     started, model, train_set, val_set = prepare(args)
     images = len(train_set)  # type: ignore[arg-type]
-    batches = training.check_batches("--train_dir", images, args)
+    source = "--train_dir" if args.data_fraction == 1 else f"--data_fraction {args.data_fraction:g}"
+    batches = training.check_batches(source, images, args)
     vars(args).update(getattr(model, "resolved_options", {}))
     try:
         resume = find_resume(args, model)
@@ -78,7 +81,11 @@ def main(argv: Sequence[str]) -> None:
         return training.announce(f"nothing to do: {finished}")
     args.resume_from_checkpoint = resume
     run = training.Run(args, args.method)
-    trainer = run.trainer([umap_callback(args)] if args.auto_umap else [])
+    callbacks = [umap_callback(args)] if args.auto_umap else []
+    if isinstance(train_set, SkipUnreadable):
+        train_set.unreadable.file = run.folder / "unreadable.txt"
+        callbacks.append(train_set.unreadable)
+    trainer = run.trainer(callbacks)
 
     # ---- the run ----
     run.begin(model, trainer)
@@ -92,21 +99,23 @@ def main(argv: Sequence[str]) -> None:
         training.announce(f"resuming from {resume}")
     train_loader = None if args.dali else data.training_loader(train_set, args)
     val_loader = None if val_set is None else data.plain_loader(val_set, args)
-    run.fit(trainer, model, train_loader, val_loader, resume)
-    where = f"--dataset {args.dataset} --data_dir {args.data_dir}"
+    try:
+        run.fit(trainer, model, train_loader, val_loader, resume)
+    except UnreadableImage as error:
+        could_skip = not (args.skip_unreadable or args.dali)
+        raise UnreadableImage(f"{error}, or add --skip_unreadable") if could_skip else error from error
+    knn = ["--pretrained_feature_extractor", run.folder, "--dataset", args.dataset, "--data_dir", args.data_dir]
     if args.dataset in ("custom", "imagenet", "imagenet100"):
-        where += f" --train_dir {args.train_dir} --val_dir {args.val_dir or 'LABELLED_IMAGES'}"
-    run.report(
-        started,
-        f"{training.python_command('knn')} --pretrained_feature_extractor {run.folder} {where}"
-        f" --crop_size {args.crop_size[0]}",
-    )
+        knn += ["--train_dir", args.train_dir, "--val_dir", args.val_dir or "LABELLED_IMAGES"]
+    knn += ["--crop_size", args.crop_size[0]]
+    run.report(started, f"{training.python_command('knn')} {shlex.join(map(str, knn))}")
 
 
 def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset | None]":
     """Checks and completes the arguments; returns when the work began, the method, its training and validation set."""
     from solo_hcsc import dali, data, training
     from solo_hcsc.hardware import resolve_hardware
+    from solo_hcsc.images import SkipUnreadable, UnreadableList
     from solo_hcsc.registry import load_methods
 
     method_class = load_methods()[args.method]
@@ -130,6 +139,10 @@ def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset 
     if args.dali:
         method_class = dali.pretraining_class(method_class, train_set, args)
     model = method_class(**data.framework_settings(args), num_images=images)
+    if args.skip_unreadable:
+        unreadable = UnreadableList(images + (len(val_set) if val_set is not None else 0))  # type: ignore[arg-type]
+        train_set = SkipUnreadable(train_set, unreadable)
+        val_set = None if val_set is None else SkipUnreadable(val_set, unreadable)
     if hasattr(model, "clustering_images"):
         source = dali if args.dali else data
         model.clustering_images = source.clustering_images(train_set, args)
@@ -174,6 +187,12 @@ def build_parser(method_class: type, known: Sequence[str]) -> Parser:
     group.add_argument(
         "--data_fraction", type=float, default=1.0, help="train on this share of the images, drawn with --seed"
     )
+    group.add_argument(
+        "--skip_unreadable",
+        action="store_true",
+        help="the next image stands for one that cannot be read, which is named in the run's unreadable.txt; "
+        "without it such an image ends the run",
+    )
     augmentations_args(parser.add_argument_group("augmentation"))
     method_class.add_model_specific_args(parser)  # type: ignore[attr-defined]
     add_trainer_flags(parser, max_epochs=100)
@@ -210,6 +229,11 @@ def check_flags(args: Namespace, method_class: type) -> None:
         raise UserError(f"--no_labels is for --dataset custom, not {args.dataset}")
     if args.no_labels and args.knn_eval:
         raise UserError("--knn_eval needs labels, and --no_labels says there are none; leave one out")
+
+    if args.skip_unreadable and args.dali:
+        raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
+    if args.skip_unreadable and args.dataset in ("cifar10", "cifar100", "stl10"):
+        raise UserError(f"--skip_unreadable is for folders of images, not --dataset {args.dataset}; leave it out")
 
     pipelines = max(len(getattr(args, name)) for name in _AUGMENTATIONS)
     for name in _AUGMENTATIONS:

@@ -7,7 +7,7 @@ import warnings
 # Packages whose warnings a user of the commands can do nothing about.
 _PACKAGES = (
     "solo|torch|torchvision|pytorch_lightning|lightning_fabric|lightning_utilities|torchmetrics|timm"
-    "|umap|seaborn|numba|sklearn|nvidia|wandb|pydantic|multiprocessing"
+    "|umap|seaborn|numba|sklearn|nvidia|wandb|pydantic|multiprocessing|PIL"
 )
 
 
@@ -21,3 +21,4 @@ def quiet() -> None:
 
     for name in ("pytorch_lightning", "lightning_fabric", "timm", "torch.distributed", "umap"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # what it finds wrong with a file it also raises

@@ -95,22 +95,31 @@ def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
                 f"{path} was trained with --{other[0]} {saved.get(other[0])}, not {options[other[0]]}; "
                 "use its flags, or start anew"
             )
-    if finished_epochs(checkpoint) >= max_epochs:
-        raise FinishedError(
-            f"{path} has finished epoch {finished_epochs(checkpoint)} of {max_epochs}: raise --max_epochs"
-        )
+    finished = finished_epochs(checkpoint)
+    if finished is not None and finished >= max_epochs:
+        raise FinishedError(f"{path} has finished epoch {finished} of {max_epochs}: raise --max_epochs")
     state = checkpoint["state_dict"]
+    model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     missing = [key for key in own if key not in state]
-    other = [key for key in own if key in state and own[key].shape != state[key].shape]
-    if missing or other:
+    unexpected = [key for key in state if key not in model.state_dict()]
+    other = [key for key in own if key in state and own[key].shape != getattr(state[key], "shape", None)]
+    if missing or unexpected or other:
         raise UserError(
-            f"--resume_from_checkpoint {path}: not a checkpoint of this run's method and encoder "
-            f"(first difference: {(missing + other)[0]}); use the flags it was trained with"
+            f"{path}: not a checkpoint of this run's method and encoder "
+            f"(first difference: {(missing + unexpected + other)[0]}); use the flags it was trained with"
+        )
+    lacking = [key for key in ("pytorch-lightning_version", "optimizer_states") if not checkpoint.get(key)]
+    if lacking or finished is None:
+        raise UserError(
+            f"{path}: has weights but not where training was ({(lacking or ['loops'])[0]}); "
+            "it can be evaluated, not resumed"
         )
 
 
-def finished_epochs(checkpoint: dict[str, Any]) -> int:
-    """How many epochs a checkpoint has behind it; one within an epoch does not count that one."""
-    progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress")
-    return progress["current"]["processed"] if progress else checkpoint.get("epoch", -1) + 1
+def finished_epochs(checkpoint: dict[str, Any]) -> int | None:
+    """How many epochs a checkpoint has behind it, one within an epoch without that one; None if it does not tell."""
+    try:
+        return int(checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
+    except (LookupError, TypeError, ValueError):
+        return None

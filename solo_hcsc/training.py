@@ -1,6 +1,8 @@
 """What pretraining and linear evaluation share: the run's folder, its loggers, the Trainer."""
 
+import contextlib
 import os
+import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -106,6 +108,7 @@ class Run:
                 SeedSteps(args.seed),
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
                 self.checkpoints,
+                EndTogether(),
                 *([progress] if progress else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if args.wandb else []),
                 *callbacks,
@@ -208,6 +211,21 @@ class StopOnNonFiniteLoss(Callback):
             f"{which} became {float(loss)} at {where}; {self.checkpoints.rescue()}; "
             "try a lower --lr, more --warmup_epochs or --precision 32"
         )
+
+
+class EndTogether(Callback):
+    """Where one of several processes ends the run with its line, the others add no traceback about the lost peer."""
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        children = getattr(trainer.strategy.launcher, "procs", [])
+        if isinstance(exception, UserError):
+            while exception.alone and children:  # else they would wait for this process, and then for its answer
+                children.pop().kill()  # off the list, on which Lightning's observer looks for reasons to kill this one
+            return
+        for child in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if child.wait(timeout=2) == 2:  # it has said why
+                    sys.exit(2)
 
 
 def _fetch(flag: torch.Tensor) -> Callable[[], bool]:

@@ -7,13 +7,21 @@ import pytorch_lightning as pl
 import torch
 from tiny import run_here
 
-fit = pl.Trainer.fit
+
+def pretrain_and_keep(*flags: object) -> None:
+    """Pretrains and saves the method's whole state, of every process."""
+    fit = pl.Trainer.fit
+
+    def fit_and_keep(self: pl.Trainer, model: pl.LightningModule, *args: object, **kwargs: object) -> None:
+        fit(self, model, *args, **kwargs)
+        torch.save(model.state_dict(), f"{os.environ.get('RANK', 0)}.pt")
+
+    pl.Trainer.fit = fit_and_keep
+    try:
+        run_here("pretrain", *flags)
+    finally:
+        pl.Trainer.fit = fit
 
 
-def fit_and_keep(self: pl.Trainer, model: pl.LightningModule, *args: object, **kwargs: object) -> None:
-    fit(self, model, *args, **kwargs)
-    torch.save({"coding": model.coding.state_dict(), "state": model.state_dict()}, f"{os.environ.get('RANK', 0)}.pt")
-
-
-pl.Trainer.fit = fit_and_keep
-run_here("pretrain", *sys.argv[1:])
+if __name__ == "__main__":
+    pretrain_and_keep(*sys.argv[1:])

@@ -74,6 +74,13 @@ PRETRAIN = {
     "best of nothing": (["--keep_best", "val_knn_acc1"], "--keep_best val_knn_acc1 needs --knn_eval"),
     "checkpoint that is not kept": (["--keep_checkpoints", "0"], "--keep_checkpoints 0: must be at least 1"),
     "steps back": (["--checkpoint_every_n_steps", "-1"], "--checkpoint_every_n_steps -1: must not be negative"),
+    "small fraction": (["--data_fraction", "0.2"], "--data_fraction 0.2: 7 images do not fill one batch"),
+    "fraction of a class": (["--data_fraction", "0.01"], "--data_fraction 0.01: too small for 36 images"),
+    "skipping with dali": (["--skip_unreadable", "--dali"], "--skip_unreadable: --dali cannot skip images"),
+    "skipping in cifar": (
+        ["--skip_unreadable", "--dataset", "cifar10"],
+        "is for folders of images",
+    ),
     "dali with cifar": (["--dali", "--dataset", "cifar10"], "--dali reads folders"),
 }
 
@@ -125,6 +132,29 @@ def test_folder_without_images(tmp_path, refused):
     assert "no images there" in refused("pretrain", *where, *SMALL, *MOCO, "--no_labels")
 
 
+def test_class_folder_without_images(tmp_path, refused):
+    make_images(tmp_path / "train", classes=2, per_class=8)
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train"]
+    for name in ("empty", "not images"):
+        (tmp_path / "train" / name / "deeper").mkdir(parents=True)
+    (tmp_path / "train" / "not images" / "notes.txt").touch()
+    line = refused("pretrain", *where, *SMALL, *MOCO)
+    assert "class folder 'empty' and 1 others have no images (.jpg, " in line
+    assert line.endswith("; add some, or remove the folder")
+    (tmp_path / "train" / "empty" / ".hidden.png").touch()
+    assert "class folder 'empty'" in refused("pretrain", *where, *SMALL, *MOCO)
+
+
+@pytest.mark.parametrize("flags", [[], ["--no_labels"]])
+def test_hidden_images_are_none(flags, tmp_path, refused):
+    (tmp_path / "train" / ".cache").mkdir(parents=True)
+    (tmp_path / "train" / ".cache" / "x.png").touch()
+    (tmp_path / "train" / "._x.png").touch()
+    where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train"]
+    said = "no images there" if flags else "one folder per class is expected"
+    assert said in refused("pretrain", *where, *SMALL, *MOCO, *flags)
+
+
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip file"])
 def test_corrupt_resume_file(content, custom, tmp_path, refused):
     (tmp_path / "corrupt.ckpt").write_bytes(content)
@@ -138,17 +168,51 @@ class Executable:
         return (print, ("executed",))
 
 
-def test_checkpoint_with_code_is_refused_unexecuted(custom, tmp_path, refused, capfd):
-    torch.save({"state_dict": {}, "trap": Executable()}, tmp_path / "trap.ckpt")
-    line = refused("pretrain", *custom, *SMALL, *MOCO, "--resume_from_checkpoint", "trap.ckpt")
-    assert "not a readable checkpoint" in line
-    assert "executed" not in capfd.readouterr().out
+CARRIES_CODE = {
+    "function": (lambda file: torch.save({"state_dict": {}, "trap": Executable()}, file), "print"),
+    "function in the old format": (
+        lambda file: torch.save({"trap": Executable()}, file, _use_new_zipfile_serialization=False),
+        "print",
+    ),
+    "module": (lambda file: torch.save(torch.nn.Linear(2, 2), file), "torch.nn.modules.linear.Linear"),
+    "bare pickle": (lambda file: file.write_bytes(b"cos\nsystem\n(S'echo executed'\ntR."), "os.system"),
+    "script": (lambda file: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), file), "a TorchScript program"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", CARRIES_CODE)
+def test_checkpoint_with_code_is_refused_unexecuted(kind, custom, tmp_path, refused, capfd):
+    write, name = CARRIES_CODE[kind]
+    write(tmp_path / "trap.ckpt")
+    for module, flags in {
+        "pretrain": [*SMALL, *MOCO, "--resume_from_checkpoint"],
+        "linear": [*SMALL, "--pretrained_feature_extractor"],
+        "knn": ["--pretrained_feature_extractor"],
+    }.items():
+        line = refused(module, *custom, *flags, "trap.ckpt")
+        assert f"trap.ckpt: refused, because it carries code or Python objects ({name}) that loading would run" in line
+        assert "executed" not in capfd.readouterr().out
 
 
 def test_checkpoint_of_another_method_is_refused(custom, tmp_path, refused):
     torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(1)}}, tmp_path / "other.ckpt")
     line = refused("pretrain", *custom, *SMALL, *MOCO, "--resume_from_checkpoint", "other.ckpt")
     assert "not a checkpoint of this run's method and encoder" in line
+
+
+def test_checkpoint_without_the_state_of_training_is_refused(custom, tmp_path, refused):
+    args = pretrain.parse([*custom, *SMALL, *MOCO])
+    _, model, _, _ = pretrain.prepare(args)
+    state = {"state_dict": model.state_dict(), "pytorch-lightning_version": "2.6", "global_step": 4, "loops": {"x": 1}}
+    state |= {"lr_schedulers": [], "epoch": 0}
+    flags = [*custom, *SMALL, *MOCO, "--max_epochs", "3", "--resume_from_checkpoint", "x.ckpt"]
+    for changes, lacking in (({}, "optimizer_states"), ({"optimizer_states": [{}]}, "loops")):
+        torch.save(state | changes, tmp_path / "x.ckpt")
+        assert f"has weights but not where training was ({lacking})" in refused("pretrain", *flags)
+    for name in ("queue", "momentum_classifier.weight"):  # the second as if a flag was left out
+        torch.save(state | {"state_dict": model.state_dict() | {name: "text"}}, tmp_path / "x.ckpt")
+        assert f"first difference: {name}" in refused("pretrain", *flags)
 
 
 @pytest.mark.parametrize("place", ["a-file/runs", "/proc/runs"])
@@ -184,7 +248,53 @@ def test_evaluation_refuses(module, custom, tmp_path, refused):
     torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(64, 3, 7, 7)}}, tmp_path / "empty" / "x.ckpt")
     where = ["--pretrained_feature_extractor", "empty"]
     assert "say the architecture with --encoder" in refused(module, *custom, *where)
-    assert "does not fit resnet18: 119 missing" in refused(module, *custom, *where, "--encoder", "resnet18")
+    line = refused(module, *custom, *where, "--encoder", "resnet18")
+    assert "does not fit resnet18; missing: 119 weights (bn1.weight, bn1.bias, bn1.running_mean, ...)" in line
+
+
+@pytest.mark.parametrize("module", ["linear", "knn"])
+def test_encoder_that_cannot_be_used(module, custom, tmp_path, refused):
+    from torchvision.models import resnet18
+
+    whole = resnet18()
+    whole.fc = torch.nn.Identity()
+    whole = {f"encoder.{key}": value for key, value in whole.state_dict().items()}
+    nan = whole["encoder.layer1.0.conv1.weight"].clone()
+    nan[0, 0, 0, 0] = torch.nan
+    said = {
+        "unexpected: 2 weights (extra, more); of another shape: 1 weight (bn1.bias)": {
+            "encoder.extra": torch.zeros(1),
+            "encoder.more": torch.zeros(1),
+            "encoder.bn1.bias": torch.zeros(3),
+        },
+        "NaN or infinite values in 1 weight (layer1.0.conv1.weight)": {"encoder.layer1.0.conv1.weight": nan},
+        "NaN or infinite values in 1 weight (bn1.running_var)": {
+            "encoder.bn1.running_var": torch.full((64,), torch.inf)
+        },
+        "no plain tensor for 1 weight (extra) of the encoder": {"encoder.extra": "text"},
+    }
+    for reason, changes in said.items():
+        torch.save({"state_dict": whole | changes}, tmp_path / "x.ckpt")
+        flags = ["--pretrained_feature_extractor", "x.ckpt", "--encoder", "resnet18"]
+        assert reason in refused(module, *custom, *flags)
+    for content, reason in {
+        "{": "not readable as JSON",
+        '{"encoder": "nope"}': "unknown encoder 'nope'",
+        '{"encoder": 5}': "unknown encoder 5",
+    }.items():
+        torch.save({"state_dict": whole}, tmp_path / "x.ckpt")
+        (tmp_path / "args.json").write_text(content)
+        assert reason in refused(module, *custom, "--pretrained_feature_extractor", "x.ckpt")
+
+
+@pytest.mark.parametrize("flags", [["--batch_size", "64"], ["--devices", "2", "--batch_size", "32"]])
+def test_linear_refuses_fewer_images_than_a_batch(flags, custom, tmp_path, refused, monkeypatch):
+    from solo_hcsc import checkpoints
+
+    monkeypatch.setattr(checkpoints, "find_checkpoint", lambda path: path)
+    monkeypatch.setattr(checkpoints, "load_encoder", lambda *_: (torch.nn.Identity(), "resnet18", ""))
+    line = refused("linear", *custom, *SMALL, *flags, "--pretrained_feature_extractor", "x.ckpt")
+    assert "do not fill one batch; lower --batch_size" in line
 
 
 def test_summary_of_nothing(tmp_path, refused):

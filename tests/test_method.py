@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
-from torchvision.datasets.folder import default_loader, pil_loader
 
 import solo_hcsc.coding
 import solo_hcsc.method
+from solo_hcsc import data
+from solo_hcsc.images import read_image
 from solo_hcsc.method import HCSC, spread
 
 TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
@@ -178,7 +179,7 @@ def test_first_batch_comes_after_reading_no_more_images_than_it_has(per_class, m
     """Nothing at the start grows with the data set, but listing the files."""
     make_images(tmp_path / "train", classes=2, per_class=per_class)
     opened, before = [], []
-    monkeypatch.setitem(default_loader.__globals__, "pil_loader", lambda path: opened.append(path) or pil_loader(path))
+    monkeypatch.setattr(data, "read_image", lambda path: opened.append(path) or read_image(path))
     step = HCSC.training_step
     monkeypatch.setattr(
         HCSC, "training_step", lambda self, batch, i: (before.append(len(opened)), step(self, batch, i))[1]

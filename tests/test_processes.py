@@ -1,29 +1,20 @@
-"""One process and two, talking through gloo, compute the same."""
+"""One process and two, talking through gloo, compute the same; and they start as on a cluster."""
 
 import csv
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import pretrain_and_keep
 from test_resume import differences
-from tiny import ROOT, only
+from tiny import ROOT, SMALL, only
 
 # No batch norm: its statistics are each process's own on CPUs.
 VIT = "--encoder vit_tiny --patch_size 8 --crop_size 32 --num_workers 0 --accelerator cpu --lr 0.03".split()
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
-
-
-def train(folder: Path, processes: int, *flags: object) -> list[dict]:
-    """What every process ends with, started as on a cluster."""
-    folder.mkdir()
-    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", processes, ROOT / "tests" / "processes.py"]
-    command = [sys.executable, "-m", *launch, *flags, "--batch_size", 8 // processes, "--devices", processes]
-    out = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert out.returncode == 0, out.stdout + out.stderr
-    assert out.stdout.count("done in") == 1, "only the main process speaks"
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(processes)]
 
 
 def losses(folder: Path) -> list[float]:
@@ -31,17 +22,53 @@ def losses(folder: Path) -> list[float]:
     return [float(row["train_hcsc_loss_epoch"]) for row in rows if row["train_hcsc_loss_epoch"]]
 
 
-@pytest.mark.parametrize("features", ["keys", "images"])
-def test_two_processes_compute_what_one_does(features, custom, tmp_path):
-    start = ["--clustering_start", 0] if features == "images" else []
-    flags = [*custom, *VIT, *HCSC, *start, "--clustered_features", features, "--limit_train_batches", 1]
-    flags += ["--max_epochs", 4]  # one step each, so that an epoch's mean is a step's loss
-    one = train(tmp_path / "one", 1, *flags)[0]
-    first, second = train(tmp_path / "two", 2, *flags)
-    assert differences(first["coding"], second["coding"]) == [], "queues, keys and prototypes are identical"
-    assert differences(first["state"], second["state"]) == []
+def test_two_processes_compute_what_one_does(custom, tmp_path, monkeypatch):
+    """Images are clustered before the first epoch, and keys before the later ones."""
+    flags = [*custom, *VIT, *HCSC, "--clustering_start", 0, "--limit_val_batches", 0]
+    flags += ["--limit_train_batches", 1, "--max_epochs", 4]  # one step each, so that an epoch's mean is a step's loss
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    pretrain_and_keep(*flags, "--batch_size", 8)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
+    command = [*launch, ROOT / "tests" / "processes.py", *flags, "--batch_size", 4, "--devices", 2]
+    out = subprocess.run([*map(str, command)], cwd=tmp_path / "two", capture_output=True, text=True, timeout=300)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert out.stdout.count("done in") == 1, "only the main process speaks"
+
+    one = torch.load(tmp_path / "one" / "0.pt", weights_only=True)
+    first, second = (torch.load(tmp_path / "two" / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert differences(first, second) == [], "weights, queues, keys and prototypes are identical"
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
-    for name, value in one["coding"].items():
+    assert first["coding._extra_state"]["kept"] == one["coding._extra_state"]["kept"] == [4, 2]
+    for name, value in one.items():
         if isinstance(value, torch.Tensor):
-            torch.testing.assert_close(first["coding"][name], value, atol=1e-4, rtol=0, msg=name)
-    assert first["coding"]["_extra_state"]["kept"] == one["coding"]["_extra_state"]["kept"] == [4, 2]
+            torch.testing.assert_close(first[name], value, atol=1e-4, rtol=0, msg=name)
+
+
+SRUN = """#!/bin/bash
+# What srun does on one machine: as many processes as tasks, each told which one it is.
+while [ "${1#--}" != "$1" ]; do shift; done
+for task in $(seq 0 $((SLURM_NTASKS - 1))); do SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & done
+wait
+"""
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "torchrun"])
+def test_cluster_script_trains_with_two_processes(launcher, custom, tmp_path):
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    slurm = {"SLURM_NNODES": "1", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODELIST": "localhost"}
+    slurm |= {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NAME": "train", "SLURM_NODEID": "0"}
+    slurm |= {"SLURM_SUBMIT_DIR": str(ROOT)}
+    torchrun = {"NODES": "1", "GPUS": "2", "HEAD": "localhost:0"}
+    environment = os.environ | {"PATH": path} | (slurm if launcher == "slurm" else torchrun)
+    tiny = [*SMALL, *HCSC, *custom, "--encoder", "resnet18", "--batch_size", "4", "--devices", "2", "--max_epochs", "2"]
+    tiny += ["--limit_train_batches", "1", "--limit_val_batches", "0", "--checkpoint_every_n_steps", "1"]
+    command = ["bash", ROOT / "scripts" / "pretrain" / "imagenet" / f"{launcher}.sh", "hcsc.sh", *tiny]
+    out = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "2 CPU processes" in out.stdout
+    assert out.stdout.count("done in") == 1
+    assert torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["global_step"] == 2

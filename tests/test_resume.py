@@ -98,7 +98,7 @@ def test_resuming_within_an_epoch_goes_on_with_the_batches_that_were_left(method
     assert differences(whole, steps) == []
     within = sorted((tmp_path / "steps").rglob("*step=*.ckpt"))
     assert len(within) == whole["global_step"] - 2
-    for checkpoint in within:
+    for checkpoint in within[1::2]:
         folder = tmp_path / f"from {checkpoint.name}"
         run_here("pretrain", *flags, "--checkpoint_dir", folder, "--resume_from_checkpoint", checkpoint)
         assert differences(whole, final_state(folder)) == []

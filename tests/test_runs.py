@@ -45,18 +45,18 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
     rows = list(csv.DictReader((checkpoint.parent / "metrics.csv").open()))
     assert len({row["epoch"] for row in rows if row["val_acc1"]}) == 2
 
-    # One method goes the whole way in processes of its own; the others save their imports.
-    go = partial(run, cwd=tmp_path) if method == "hcsc" else run_here
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)  # the rest in this process, which saves the imports
     resumed = [*flags[:-1], "second", "--max_epochs", "3", "--resume_from_checkpoint", checkpoint]
-    go("pretrain", *resumed)
+    run_here("pretrain", *resumed)
     later = only(tmp_path / "second", "*.ckpt")
     assert later.name.endswith("ep=2.ckpt")
     steps = [torch.load(path, weights_only=True)["global_step"] for path in (checkpoint, later)]
     assert steps == [8, 12]
 
-    go("knn", *custom, *"--crop_size 32 --num_workers 0 --k 1 5 --pretrained_feature_extractor second".split())
-    go("linear", *custom, *SMALL, *"--max_epochs 2 --scheduler reduce".split(), "--pretrained_feature_extractor", later)
+    run_here("knn", *custom, *"--crop_size 32 --num_workers 0 --k 1 5 --pretrained_feature_extractor second".split())
+    run_here(
+        "linear", *custom, *SMALL, *"--max_epochs 2 --scheduler reduce".split(), "--pretrained_feature_extractor", later
+    )
     results = {result["evaluation"]: result for result in read_results(tmp_path)}
     assert results.keys() == {"knn", "linear"}
     for result in results.values():
