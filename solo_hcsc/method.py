@@ -15,7 +15,7 @@ from torch import nn
 from tqdm import tqdm
 
 from solo_hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import UserError, note
 from solo_hcsc.health import Health, of_epoch, of_tree
 from solo_hcsc.hierarchy import build_hierarchy, import_faiss
 from solo_hcsc.options import (
@@ -30,6 +30,7 @@ from solo_hcsc.options import (
 
 # Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
+LARGE_KEYS = 2e9  # bytes
 
 
 class HCSC(BaseMomentumMethod):
@@ -57,6 +58,12 @@ class HCSC(BaseMomentumMethod):
         self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
         initialize_momentum_params(self.projector, self.momentum_projector)
         self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
+        keys = self.coding.keys.numel() * self.coding.keys.element_size()
+        if keys > LARGE_KEYS:
+            note(
+                f"the last keys of {num_images} images take {keys / 1e9:.1f} GB in every process and checkpoint; "
+                "--cluster_sample 1000000 clusters so many"
+            )
         # Identical in all processes by construction: DDP need not send them around at every step.
         self._ddp_params_and_buffers_to_ignore = [f"coding.{name}" for name, _ in self.coding.named_buffers()]
 

@@ -15,10 +15,10 @@ import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from solo.utils.checkpointer import random_string
 
-from solo_hcsc.errors import UserError, is_main_process
+from solo_hcsc.errors import UserError, is_main_process, stop
 from solo_hcsc.progress import clock, progress_callback
 from solo_hcsc.repeatable import SeedSteps
 from solo_hcsc.saving import DISK_ERRORS, Checkpoints, check_space, remove_unfinished
@@ -139,11 +139,17 @@ class Run:
                 logger.log_hyperparams(self.args)
 
     def fit(self, trainer: Trainer, model: LightningModule, train: Any, val: Any, resume: Path | None) -> None:
-        """Trains; a disk that fails on the way ends the run with the reason."""
+        """Trains; a signal, or a disk that fails on the way, ends the run with the reason."""
         if resume is not None and is_main_process():
             remove_unfinished(resume.parent)
         try:
             trainer.fit(model, train, val, ckpt_path=resume, weights_only=True)
+        except SystemExit as ended:  # what Lightning makes of both signals
+            if isinstance(ended, SIGTERMException):
+                stop(f"terminated; {self.checkpoints.rescue()}", 143)
+            if isinstance(ended.__context__, KeyboardInterrupt):
+                stop(f"interrupted; {self.checkpoints.rescue()}", 130)
+            raise
         except OSError as error:
             if error.errno not in DISK_ERRORS:
                 raise

@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -84,6 +86,31 @@ def test_folder_that_vanishes_ends_the_run_in_one_line(custom, tmp_path, capsys,
         run_here("pretrain", *custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", runs)
     assert stopped.value.code == 2
     assert "No such file or directory" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_signal_ends_the_run_with_a_line_and_a_code_of_its_own(
+    number, code, word, custom, tmp_path, capsys, monkeypatch
+):
+    step = Method.training_step
+
+    def signalled(self, batch, batch_idx):
+        if self.current_epoch == 1 and batch_idx == 1:
+            os.kill(os.getpid(), number)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Method, "training_step", signalled)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            run_here("pretrain", *custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", tmp_path / "runs")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning leaves it ignored
+    assert stopped.value.code == 128 + number
+    word = "terminated" if number == signal.SIGTERM else "interrupted"
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: {word}; last good checkpoint: {only(tmp_path, '*ep=0.ckpt')}")
 
 
 def test_last_k_and_the_best_are_kept(custom, tmp_path):

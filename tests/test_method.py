@@ -10,7 +10,7 @@ from tiny import SMALL, make_images, only, run_here
 
 import solo_hcsc.coding
 import solo_hcsc.method
-from solo_hcsc import data
+from solo_hcsc import data, pretrain
 from solo_hcsc.images import read_image
 from solo_hcsc.method import HCSC, spread
 
@@ -254,3 +254,11 @@ def test_images_of_one_class_train(tmp_path):
     make_images(tmp_path / "train", classes=1, per_class=16)
     where = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train"]
     run_here("pretrain", *where, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs")
+
+
+def test_large_ring_of_keys_is_announced(monkeypatch, custom, tmp_path, capsys):
+    monkeypatch.setattr(solo_hcsc.method, "LARGE_KEYS", 36 * 128 * 4 - 1)
+    pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2"]))
+    assert "the last keys of 36 images take 0.0 GB in every process and checkpoint" in capsys.readouterr().err
+    pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"]))
+    assert not capsys.readouterr().err

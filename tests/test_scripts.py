@@ -83,7 +83,7 @@ def knn_accuracy(encoder: torch.nn.Module, digits: Path, k: int) -> float:
 
 
 def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_path):
-    """A third of the quickstart's epochs, judged with K=200, where random features stay at 81 %."""
+    """A third of the quickstart's epochs, judged with K=200: 88 to 93 % over seeds, where random features have 81."""
     text = (
         (ROOT / "scripts" / "quickstart.sh").read_text().partition("solo_hcsc.pretrain")[2].partition("--checkpoint")[0]
     )
@@ -95,4 +95,4 @@ def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_p
     untrained = bare_method(BaseMethod).encoder
     accuracies = [knn_accuracy(encoder, tmp_path, k=200) for encoder in (untrained, trained)]
     assert accuracies[0] < 85
-    assert accuracies[1] > 90
+    assert accuracies[1] > 86
