@@ -26,16 +26,23 @@ PROTOTYPES = (3000, 2000, 1000)
 
 
 def main() -> None:
-    args = measure.parser(__doc__, repeats=3).parse_args()
+    parser = measure.parser(__doc__, repeats=3)
+    parser.add_argument("--really", type=int, default=0, help="also cluster so many, to see how far the line holds")
+    args = parser.parse_args()
     args.threads = args.threads[-1:]
     counts = [500, 1000, 2000] if args.small else [100_000, 200_000, 400_000]
     with measure.threads(args.threads[0]):
-        seconds, peaks = clusterings(counts, args)
+        seconds, peaks = clusterings(counts, args.repeats, args)
+        real = clusterings([args.really], 1, args) if args.really else None
     each, once = np.polyfit(counts, seconds, 1)
     each_byte, once_byte = np.polyfit(counts, peaks, 1)
     speed = gather_speed(counts[0], args.repeats)
     for count, taken, peak in zip(counts, seconds, peaks, strict=True):
         print(f"{count} embeddings: {taken:.2f} s, {peak / 1e6:.0f} MB")
+    if real:
+        foreseen = once + each * args.really, once_byte + each_byte * args.really
+        print(f"{args.really} embeddings: {real[0][0]:.2f} s, {real[1][0] / 1e6:.0f} MB")
+        print(f"  as the line has it: {foreseen[0]:.2f} s, {foreseen[1] / 1e6:.0f} MB")
     print(f"gathering through gloo: {speed / 1e6:.0f} MB/s")
 
     rows = []
@@ -74,11 +81,12 @@ def main() -> None:
         "seconds_per_image": each,
         "bytes_per_image": each_byte,
         "gather_bytes_per_second": speed,
+        "really": real and {"embeddings": args.really, "seconds": real[0][0], "bytes": real[1][0]},
     }
     measure.write("large", args, rows, constants=constants)
 
 
-def clusterings(counts: list[int], args: Namespace) -> tuple[list[float], list[float]]:
+def clusterings(counts: list[int], repeats: int, args: Namespace) -> tuple[list[float], list[float]]:
     """Median seconds of a later clustering of so many embeddings, and bytes beyond them."""
     prototypes = (30, 20, 10) if args.small else PROTOTYPES
     options = resolve_options({"num_prototypes": prototypes})
@@ -88,7 +96,7 @@ def clusterings(counts: list[int], args: Namespace) -> tuple[list[float], list[f
         last = [level.prototypes for level in first.levels]
         now = measure.embeddings(count, args.seed, moved=0.3)
         ways[str(count)] = lambda now=now, last=last: build_hierarchy(now, options, 1, last)
-    seconds = measure.side_by_side(ways, args.repeats, settle=False)
+    seconds = measure.side_by_side(ways, repeats, settle=False)
     return [float(np.median(taken)) for taken in seconds.values()], [_resident_growth(way) for way in ways.values()]
 
 
