@@ -5,6 +5,7 @@ how fast gloo gathers embeddings from a second process; then multiplies.
 """
 
 import os
+import tempfile
 import threading
 import time
 from argparse import Namespace
@@ -126,15 +127,16 @@ def _resident_growth(way: Any) -> float:
 def gather_speed(count: int, repeats: int) -> float:
     """Bytes per second that the first of two processes gets from the second."""
     queue = mp.get_context("spawn").Queue()
-    context = mp.start_processes(_gather, (count, repeats, queue), nprocs=2, join=False, start_method="spawn")
-    taken = queue.get(timeout=300)
-    context.join()
+    with tempfile.TemporaryDirectory() as folder:
+        context = mp.start_processes(_gather, (count, repeats, folder, queue), nprocs=2, join=False)
+        taken = queue.get(timeout=300)
+        while not context.join():
+            pass
     return count * EMBEDDING / float(np.median(taken))
 
 
-def _gather(rank: int, count: int, repeats: int, queue: Any) -> None:
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29877"}
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def _gather(rank: int, count: int, repeats: int, folder: str, queue: Any) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     own = torch.ones(count, EMBEDDING // 4)
     taken = []
     for _ in range(repeats + 1):

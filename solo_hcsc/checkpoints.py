@@ -45,7 +45,7 @@ def find_checkpoint(path: Path) -> Path:
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint's contents, on the CPU; nothing in it is executed."""
     if not path.is_file():
-        raise UserError(f"{path}: there is no such checkpoint")
+        raise UserError(f"{path}: {'a folder; give a file' if path.is_dir() else 'there is no such checkpoint'}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except _LOADING_ERRORS as error:

@@ -34,7 +34,8 @@ def command(run: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         try:
             run(sys.argv[1:])
         except UserError as error:
-            stop(str(error), 2, error.alone)
+            # Lightning kills the main process as soon as one that it started ends with another code than 0.
+            stop(str(error), 0 if started_by_lightning() else 2, error.alone)
         except KeyboardInterrupt:
             stop("interrupted", 130)
 
@@ -55,5 +56,11 @@ def note(message: str) -> None:
 
 def is_main_process() -> bool:
     """Whether this is the first process on the first node, before torch.distributed knows."""
-    ranks = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
-    return all(os.environ.get(rank, "0") == "0" for rank in ranks)
+    if "RANK" in os.environ:  # torchrun's, which may count otherwise than the SLURM job it runs in
+        return os.environ["RANK"] == "0"
+    return all(os.environ.get(rank, "0") == "0" for rank in ("LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+def started_by_lightning() -> bool:
+    """Whether Lightning started this process for another one, as it does where torchrun and SLURM do not."""
+    return os.environ.get("LOCAL_RANK", "0") != "0" and not {"RANK", "SLURM_PROCID"} & os.environ.keys()

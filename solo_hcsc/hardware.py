@@ -24,6 +24,10 @@ def resolve_hardware(args: Namespace) -> None:
         strategy = strategy or accelerator.removesuffix("_cpu")
         accelerator = "cpu" if accelerator == "ddp_cpu" else "auto"
 
+    if strategy == "ddp_spawn":
+        note("ddp_spawn: the processes are started as with --strategy ddp")
+        strategy = "ddp"
+
     available = torch.cuda.device_count()
     if args.gpus is not None and accelerator != "cpu":
         if not available:

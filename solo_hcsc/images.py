@@ -89,7 +89,8 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         low, high = int(pixels.min()), int(pixels.max())
         if low < 0 or high > 65535:  # 32 bits
             raise ValueError(f"its pixels go from {low} to {high}; save it with 8 or 16 bits")
-        image = Image.fromarray((pixels >> 8).astype(np.uint8))
+        deep = high > 255 or image.mode != "I"  # 32-bit files may hold 8-bit values
+        image = Image.fromarray((pixels >> 8 if deep else pixels).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")  # Pillow warns of the direct way
     return image.convert("RGB")

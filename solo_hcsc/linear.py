@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     model = model_class(backbone, **data.framework_settings(args))
     resume = args.resume_from_checkpoint
     if resume is not None:
-        check_resume(resume, model, args.max_epochs)
+        check_resume(resume, model, args)
 
     run = training.Run(args, "linear")
     trainer = run.trainer([])

@@ -261,6 +261,8 @@ def check_flags(args: Namespace, method_class: type) -> None:
     if args.method == "dino" and args.warmup_teacher_temperature_epochs > args.max_epochs:
         note(f"--warmup_teacher_temperature_epochs: shortened to the run's {args.max_epochs} epochs")
         args.warmup_teacher_temperature_epochs = args.max_epochs
+    if args.method == "deepclusterv2" and args.checkpoint_every_n_steps:
+        raise UserError("--checkpoint_every_n_steps: deepclusterv2 cannot go on within an epoch; leave it out")
     if args.method == "deepclusterv2" and len(set(args.num_prototypes)) > 1:
         raise UserError(f"--num_prototypes: deepclusterv2 wants equal numbers, not {args.num_prototypes}")
     low, high = getattr(args, "base_tau_momentum", 0), getattr(args, "final_tau_momentum", 1)

@@ -77,26 +77,26 @@ class EpochSampler(DistributedSampler):
 
 
 class Resumable(ABC):
-    """A loader that Lightning saves and restores within an epoch: it goes on with the batches that were left."""
+    """A loader that Lightning restores within an epoch: it goes on with the batches that were left.
 
-    done = 0  # batches of this epoch that have been trained on
-    _restored = 0
+    How many were done the trainer knows better than a loader that reads ahead: `saving.Checkpoints` fills it in.
+    """
+
+    _done = 0
 
     @abstractmethod
     def batches(self, skipped: int) -> Iterator[Any]:
         """The epoch's batches after the first `skipped`."""
 
     def __iter__(self) -> Iterator[Any]:
-        self.done, self._restored = self._restored, 0
-        for batch in self.batches(self.done):
-            yield batch
-            self.done += 1  # the next one is asked for, so this one is trained on
+        skipped, self._done = self._done, 0
+        yield from self.batches(skipped)
 
     def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
+        return {"done": 0}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self._restored = state["done"]
+        self._done = state["done"]
 
 
 class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]

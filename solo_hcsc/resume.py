@@ -30,24 +30,25 @@ class FinishedError(UserError):
 def find_resume(args: Namespace, model: LightningModule) -> Path | None:
     """The checkpoint named by its flag or, with `--auto_resume`, the newest that is whole of a run with these flags."""
     if args.resume_from_checkpoint is not None:
-        check_resume(args.resume_from_checkpoint, model, args.max_epochs)
+        check_resume(args.resume_from_checkpoint, model, args)
         return args.resume_from_checkpoint
     if not args.auto_resume:
         return None
     folder = args.checkpoint_dir / args.method
     youngest = time.time() - args.auto_resumer_max_hours * 3600
-    matching = [path for run in _runs_of(folder, args) for path in run.glob("*.ckpt")]
-    for path in sorted(matching, key=_written, reverse=True):
-        if _written(path) < youngest:
+    matching = [(_written(path), path) for run in _runs_of(folder, args) for path in run.glob("*.ckpt")]
+    for written, path in sorted(matching, reverse=True):
+        if written < youngest:
+            note(f"--auto_resume: {path} is older than --auto_resumer_max_hours {args.auto_resumer_max_hours}")
             break
         try:
-            check_resume(path, model, args.max_epochs)
+            check_resume(path, model, args)
             return path
         except FinishedError:
             raise
         except UserError as broken:
             note(f"--auto_resume: {broken}; looking for an older one")
-    note(f"--auto_resume: no checkpoint of these flags below {folder}; starting anew")
+    note(f"--auto_resume: no checkpoint to go on from below {folder}; starting anew")
     return None
 
 
@@ -81,14 +82,19 @@ def _first_difference(differing: list[str], own: dict[str, Any], theirs: dict[st
 
 
 def _written(path: Path) -> float:
-    return path.stat().st_mtime
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # a run that still lives has just replaced it
+        return 0.0
 
 
-def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
+def check_resume(path: Path, model: LightningModule, args: Namespace) -> None:
     """Refuses a checkpoint that cannot be read or gone on from, before anything is written."""
     checkpoint = load_checkpoint(path)
     for name, options in getattr(model, "resolved_options", {}).items():
-        saved = checkpoint.get(name, options)
+        saved = checkpoint.get(name)
+        if not isinstance(saved, dict):
+            raise UserError(f"{path}: not a checkpoint of this run's method (it has no {name})")
         other = [key for key in options if saved.get(key) != options[key]]
         if other:
             raise UserError(
@@ -96,8 +102,11 @@ def check_resume(path: Path, model: LightningModule, max_epochs: int) -> None:
                 "use its flags, or start anew"
             )
     finished = finished_epochs(checkpoint)
-    if finished is not None and finished >= max_epochs:
-        raise FinishedError(f"{path} has finished epoch {finished} of {max_epochs}: raise --max_epochs")
+    if finished is not None and finished >= args.max_epochs:
+        raise FinishedError(f"{path} has finished epoch {finished} of {args.max_epochs}: raise --max_epochs")
+    steps = checkpoint.get("global_step")
+    if isinstance(steps, int) and 0 < args.max_steps <= steps:
+        raise FinishedError(f"{path} has done step {steps} of {args.max_steps}: raise --max_steps")
     state = checkpoint["state_dict"]
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}

@@ -4,11 +4,14 @@ import errno
 import json
 import os
 import shutil
+import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 
@@ -32,10 +35,7 @@ class WholeFiles(TorchCheckpointIO):
         try:
             with part.open("wb") as file:
                 torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-            _flush_folder(path.parent)
+            _rename(part, path)
         except (OSError, RuntimeError) as error:
             part.unlink(missing_ok=True)
             reason = error if isinstance(error, OSError) else error.__context__  # torch covers it with one of its own
@@ -70,41 +70,68 @@ class Checkpoints(Callback):
     def on_train_start(self, trainer: Trainer, _: LightningModule) -> None:
         self.folder = trainer.strategy.broadcast(self.folder)  # every process drew an ID
         self._saved_step = trainer.global_step
-        if trainer.is_global_zero:
-            part = self.folder / f"args.json{_UNFINISHED}"
-            part.write_text(json.dumps(recorded(self.args), indent=2) + "\n")
-            part.replace(self.folder / "args.json")
+        steps = [trainer.global_step] * trainer.world_size
+        if trainer.world_size > 1:
+            dist.all_gather_object(steps, trainer.global_step)
+        if len(set(steps)) > 1:
+            raise UserError(
+                f"the processes would go on from different steps ({' '.join(map(str, steps))}); "
+                "--checkpoint_dir must be a folder that all machines share"
+            )
+        self._first_process(trainer, self._begin)
+
+    def _begin(self) -> None:
+        part = self.folder / f"args.json{_UNFINISHED}"
+        part.write_text(json.dumps(recorded(self.args), indent=2) + "\n")
+        _rename(part, self.folder / "args.json")
+        if self.args.resume_from_checkpoint and self.best is not None:
+            for best in Path(self.args.resume_from_checkpoint).parent.glob("*-best.ckpt"):
+                _link(best, self._file("best"))
 
     def on_save_checkpoint(self, trainer: Trainer, _: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Makes of Lightning's record what a resumed run needs."""
+        for name in [name for name in checkpoint["callbacks"] if name.startswith("Timer")]:
+            del checkpoint["callbacks"][name]  # --max_time is each job's own
         loop = checkpoint["loops"]["fit_loop"]
-        if loop["epoch_progress"]["current"]["processed"] == trainer.current_epoch:
-            # Within an epoch the batch that is about to start has been counted, and will be again.
-            batches = loop["epoch_loop.batch_progress"]
+        epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
+        trained = 0  # batches of an epoch that is to be gone on with
+        if self._is_within_epoch(trainer):
+            trained = batches["current"]["completed"]
+            for counts in (epochs["total"], epochs["current"]):
+                counts["processed"] = counts["completed"]  # one that was stopped early has been counted
             for counts in (batches["total"], batches["current"]):
-                counts["ready"] = counts["completed"]
+                counts["ready"] = counts["completed"]  # the batch that is about to start has been counted
+            validates = trainer.fit_loop.epoch_loop._should_check_val_epoch()
+            if validates and trained % trainer.val_check_batch == 0:  # there Lightning counts a step once more
+                loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
+        for loader in loop["state_dict"].get("combined_loader", []):
+            loader["done"] = trained
+
+    def _is_within_epoch(self, trainer: Trainer) -> bool:
+        return trainer.fit_loop.epoch_loop.batch_progress.current.completed < trainer.num_training_batches
 
     def on_train_batch_start(self, trainer: Trainer, _: LightningModule, batch: Any, batch_idx: int) -> None:
         """Here and not at the end of a batch, where the momentum encoder has not followed yet."""
         every, step = self.args.checkpoint_every_n_steps, trainer.global_step
-        if not every or step % every or step == self._saved_step:
-            return
-        before = self._within_epoch
-        self._within_epoch = self._save(trainer, f"ep={trainer.current_epoch}-step={step}")
-        self._remove(trainer, before)
+        if every and step % every == 0 and step != self._saved_step:
+            self._save_within_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, _: LightningModule) -> None:
+        if self._is_within_epoch(trainer):  # --max_steps or --max_time
+            return self._save_within_epoch(trainer)
         is_last = trainer.current_epoch + 1 == trainer.max_epochs or trainer.should_stop
-        is_last = is_last or 0 < trainer.max_steps <= trainer.global_step
-        is_best = self._is_best(trainer)
-        path = None
-        if is_last or trainer.current_epoch % self.args.checkpoint_frequency == 0:
-            path = self._save(trainer, f"ep={trainer.current_epoch}")
-            self._of_epochs.append(path)
+        due = is_last or trainer.current_epoch % self.args.checkpoint_frequency == 0
+        names = ["best"] * self._is_best(trainer) + [f"ep={trainer.current_epoch}"] * due
+        if names:
+            saved = self._save(trainer, names[0])
+        if len(names) == 2:
+            self._first_process(trainer, lambda: _link(saved, self._file(names[1])))
+        if due:
+            self.last = self._file(names[-1])
+            self._of_epochs.append(self.last)
             self._remove(trainer, self._within_epoch, *self._of_epochs[: -self.args.keep_checkpoints])
             self._of_epochs = self._of_epochs[-self.args.keep_checkpoints :]
             self._within_epoch = None
-        if is_best:
-            self._keep_best(trainer, path)
 
     def _is_best(self, trainer: Trainer) -> bool:
         value = trainer.callback_metrics.get(self.args.keep_best)
@@ -113,17 +140,11 @@ class Checkpoints(Callback):
         self.best = float(value)
         return True
 
-    def _keep_best(self, trainer: Trainer, saved: Path | None) -> None:
-        if saved is None:
-            self._save(trainer, "best")
-        elif trainer.is_global_zero:
-            part = self._file("best").with_name(f"best{_UNFINISHED}")
-            part.unlink(missing_ok=True)
-            try:
-                part.hardlink_to(saved)
-            except OSError:  # a file system without links
-                shutil.copyfile(saved, part)
-            part.replace(self._file("best"))
+    def _save_within_epoch(self, trainer: Trainer) -> None:
+        before = self._within_epoch
+        self._within_epoch = self._save(trainer, f"ep={trainer.current_epoch}-step={trainer.global_step}")
+        if before != self._within_epoch:
+            self._remove(trainer, before)
 
     def _file(self, which: str) -> Path:
         return self.folder / f"{self.args.name}-{self.folder.name}-{which}.ckpt"
@@ -131,17 +152,33 @@ class Checkpoints(Callback):
     def _save(self, trainer: Trainer, which: str) -> Path:
         path = self._file(which)
         trainer.save_checkpoint(path)
-        failure = trainer.strategy.broadcast(self.files.failure)
-        if failure:
-            raise UserError(f"{failure}; {self.rescue()}")
+        self._raise_together(trainer, self.files.failure)
         self.last = path
         self._saved_step = trainer.global_step
         return path
 
     def _remove(self, trainer: Trainer, *paths: Path | None) -> None:
-        for path in paths:
-            if path is not None and trainer.is_global_zero:
-                path.unlink(missing_ok=True)
+        def remove() -> None:
+            for path in paths:
+                if path is not None:
+                    path.unlink(missing_ok=True)
+
+        self._first_process(trainer, remove)
+
+    def _first_process(self, trainer: Trainer, action: Callable[[], None]) -> None:
+        """Lets the first process work on files; the others end with it if it cannot."""
+        failure = None
+        if trainer.is_global_zero:
+            try:
+                action()
+            except OSError as error:
+                failure = f"{error.filename2 or error.filename or self.folder}: {error.strerror}"
+        self._raise_together(trainer, failure)
+
+    def _raise_together(self, trainer: Trainer, failure: str | None) -> None:
+        failure = trainer.strategy.broadcast(failure)
+        if failure:
+            raise UserError(f"{failure}; {self.rescue()}")
 
     def rescue(self) -> str:
         """What a message says of the results so far."""
@@ -158,7 +195,8 @@ def recorded(args: Namespace) -> dict[str, Any]:
 def check_space(folder: Path, model: LightningModule, args: Namespace) -> None:
     """Refuses to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
     one = checkpoint_bytes(model, args)
-    needed = one * (args.keep_checkpoints + 1 + bool(args.keep_best))
+    kept = args.keep_checkpoints + bool(args.keep_best) + bool(args.checkpoint_every_n_steps)
+    needed = one * (kept + 1)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
@@ -176,19 +214,39 @@ def checkpoint_bytes(model: LightningModule, args: Namespace) -> int:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """What a killed run was writing."""
-    for part in folder.glob(f"*{_UNFINISHED}"):
-        part.unlink(missing_ok=True)
+    """What a killed run was writing; one that is still written to belongs to a run that lives."""
+    for part in folder.glob(f"*-{folder.name}-*.ckpt{_UNFINISHED}"):
+        if time.time() - part.stat().st_mtime > 60:
+            part.unlink(missing_ok=True)
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _link(source: Path, path: Path) -> None:
+    """Gives a checkpoint a second name, or copies it where the file system has no links."""
+    part = path.with_name(path.name + _UNFINISHED)
+    part.unlink(missing_ok=True)
+    try:
+        part.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
+            raise
+        shutil.copyfile(source, part)
+    _rename(part, path)
 
 
-def _flush_folder(folder: Path) -> None:
-    """Makes a rename last through a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
+def _rename(part: Path, path: Path) -> None:
+    """Gives a file its name such that both last through a power failure."""
+    _flush(part)
+    part.replace(path)
+    _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

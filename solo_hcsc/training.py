@@ -18,7 +18,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from solo.utils.checkpointer import random_string
 
-from solo_hcsc.errors import UserError, is_main_process, stop
+from solo_hcsc.errors import UserError, is_main_process, started_by_lightning, stop
 from solo_hcsc.progress import clock, progress_callback
 from solo_hcsc.repeatable import SeedSteps
 from solo_hcsc.saving import DISK_ERRORS, Checkpoints, check_space, remove_unfinished
@@ -82,7 +82,6 @@ class Run:
             deterministic=args.deterministic,
             max_epochs=args.max_epochs,
             min_epochs=args.min_epochs,
-            max_steps=args.max_steps,
             min_steps=args.min_steps,
             max_time=args.max_time,
             accumulate_grad_batches=args.accumulate_grad_batches,
@@ -106,6 +105,8 @@ class Run:
             logger=self._loggers(),
             callbacks=[
                 SeedSteps(args.seed),
+                StopAfterSteps(args.max_steps),
+                PlateausBeforeSaving(),
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
                 self.checkpoints,
                 EndTogether(),
@@ -213,8 +214,9 @@ class StopOnNonFiniteLoss(Callback):
     def _stop(self, where: str, loss: torch.Tensor, terms: dict[str, torch.Tensor]) -> None:
         guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
         which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
+        became = "is not finite in another process" if torch.isfinite(loss) else f"became {float(loss)}"
         raise UserError(
-            f"{which} became {float(loss)} at {where}; {self.checkpoints.rescue()}; "
+            f"{which} {became} at {where}; {self.checkpoints.rescue()}; "
             "try a lower --lr, more --warmup_epochs or --precision 32"
         )
 
@@ -228,10 +230,32 @@ class EndTogether(Callback):
             while exception.alone and children:  # else they would wait for this process, and then for its answer
                 children.pop().kill()  # off the list, on which Lightning's observer looks for reasons to kill this one
             return
+        if started_by_lightning() and "peer" in str(exception):  # the one that was lost, or the main process, speaks
+            sys.exit(0)
         for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if child.wait(timeout=2) == 2:  # it has said why
+                if child.wait(timeout=2) == 0:  # it has said why
                     sys.exit(2)
+
+
+class StopAfterSteps(Callback):
+    """`--max_steps`; Lightning's own takes every later resume for one within an epoch."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if 0 < self.steps <= trainer.global_step:
+            trainer.should_stop = True
+
+
+class PlateausBeforeSaving(Callback):
+    """Steps schedulers that watch a metric before the epoch's checkpoint is written; Lightning does it after."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for config in trainer.lr_scheduler_configs:
+            if config.reduce_on_plateau and config.monitor in trainer.callback_metrics:
+                config.scheduler.step(trainer.callback_metrics[config.monitor])  # type: ignore[arg-type]
 
 
 def _fetch(flag: torch.Tensor) -> Callable[[], bool]:
@@ -292,6 +316,14 @@ def check_ranges(args: Namespace) -> None:
             raise UserError(f"--{name}: give three values, one for each colour")
     if max(getattr(args, "hue", [0])) > 0.5:
         raise UserError(f"--hue {max(args.hue)}: must be at most 0.5")
+    if args.max_steps != -1 and args.max_steps < 1:
+        raise UserError(f"--max_steps {args.max_steps}: must be at least 1, or -1 for no limit")
+    if args.limit_train_batches == 0:
+        raise UserError("--limit_train_batches 0: nothing would be trained on; leave it out")
+    if args.scheduler == "reduce" and args.limit_val_batches == 0:
+        raise UserError("--scheduler reduce watches the validation loss: --limit_val_batches 0 leaves none")
+    if args.keep_best and args.limit_val_batches == 0:
+        raise UserError(f"--keep_best {args.keep_best}: --limit_val_batches 0 leaves nothing to compare")
     if args.seed >= 2**32:
         raise UserError(f"--seed {args.seed}: must be below {2**32}")
     if "vit" in (args.encoder or "") and args.patch_size > args.crop_size[0]:
@@ -325,7 +357,10 @@ def check_batches(flag: str, images: int, args: Namespace) -> int:
             f"{flag}: {images} images{per_process} do not fill one batch; "
             f"lower --batch_size {args.batch_size} or add images"
         )
-    return share // args.batch_size
+    batches = share // args.batch_size
+    if isinstance(args.val_check_interval, int) and args.val_check_interval > batches:
+        raise UserError(f"--val_check_interval {args.val_check_interval}: an epoch has only {batches} batches")
+    return batches
 
 
 def python_command(module: str) -> str:

@@ -107,3 +107,13 @@ def test_peak_memory_is_the_most_held_at_once():
         return torch.empty(500_000)
 
     assert measure.peak_memory(work) == pytest.approx(4e6, rel=0.05)
+
+
+def test_large(tmp_path, capsys):
+    record = run("large", tmp_path, "--threads", "1", "--really", "3000")
+    assert record["constants"]["gather_bytes_per_second"] > 0
+    assert record["constants"]["really"]["embeddings"] == 3000
+    by_name = {(row["images"], row["clustered"]): row for row in record["rows"]}
+    assert by_name["1 B", "all"]["gathered_bytes"] == 512 * 10**9
+    assert by_name["1 B", "a sample"]["gathered_bytes"] == by_name["100 M", "a sample"]["gathered_bytes"] == 512 * 10**6
+    assert "as the line has it" in capsys.readouterr().out

@@ -125,6 +125,30 @@ def test_last_k_and_the_best_are_kept(custom, tmp_path):
     assert best["epoch"] == min(epoch for epoch, value in accuracy.items() if value == max(accuracy.values()))
 
 
+def test_resumed_run_has_the_best_of_before(custom, tmp_path):
+    flags = [*custom, *SMALL, *HCSC, "--max_epochs", "3", "--keep_best", "val_acc1"]
+    run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "first", "--keep_checkpoints", "3")
+    before = torch.load(only(tmp_path / "first", "*best.ckpt"), weights_only=True)
+    last = only(tmp_path / "first", "*ep=1.ckpt")
+    run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "second", "--resume_from_checkpoint", last)
+    best = torch.load(only(tmp_path / "second", "*best.ckpt"), weights_only=True)
+    assert best["epoch"] == before["epoch"]
+
+
+def test_others_unfinished_files_stay(tmp_path):
+    folder = tmp_path / "ab12"
+    folder.mkdir()
+    own, fresh, foreign = (
+        folder / name for name in ("x-ab12-ep=1.ckpt.part", "x-ab12-ep=2.ckpt.part", "film.mkv.part")
+    )
+    for path in (own, fresh, foreign):
+        path.touch()
+    for path in (own, foreign):
+        os.utime(path, (0, 0))
+    saving.remove_unfinished(folder)
+    assert sorted(folder.iterdir()) == sorted([fresh, foreign])
+
+
 def test_best_is_saved_also_where_its_epoch_is_not(custom, tmp_path):
     flags = [*custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", tmp_path / "runs"]
     run_here("pretrain", *flags, "--checkpoint_frequency", "9", "--keep_best", "val_acc1")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning.callbacks import Timer
 from tiny import SMALL, only, run_here
 
 from solo_hcsc import pretrain
@@ -18,7 +19,7 @@ from solo_hcsc.resume import find_resume
 
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
 METHODS = {
-    "keys": f"{TREE} --base_tau_momentum 0.9 --momentum_classifier --knn_eval",
+    "keys": f"{TREE} --base_tau_momentum 0.9 --momentum_classifier --knn_eval --val_check_interval 2",
     "images": f"{TREE} --clustered_features images --clustering_start 0 --accumulate_grad_batches 2",
     "swav": "--method swav --lars --num_prototypes 8 --queue_size 16 --epoch_queue_starts 1 --proj_hidden_dim 32",
     "vit": "--method byol --encoder vit_tiny --patch_size 8 --optimizer adam --proj_hidden_dim 16 --pred_hidden_dim 8",
@@ -104,6 +105,36 @@ def test_resuming_within_an_epoch_goes_on_with_the_batches_that_were_left(method
         assert differences(whole, final_state(folder)) == []
 
 
+@pytest.mark.parametrize("limit", ["--max_steps", "--max_time"])
+def test_run_that_was_to_stop_within_an_epoch_goes_on_there(limit, custom, tmp_path, monkeypatch):
+    flags = [*custom, *SMALL, *METHODS["images"].split(), "--max_epochs", 4]
+    run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        times_up = lambda self, trainer: vars(trainer).update(should_stop=trainer.global_step >= 5)  # noqa: E731
+        patch.setattr(Timer, "_check_time_remaining", times_up)  # so that it is at a known step
+        value = 5 if limit == "--max_steps" else "00:01:00:00"
+        run_here("pretrain", *flags, limit, value, "--checkpoint_dir", tmp_path / "limited")
+    newest = max((tmp_path / "limited").rglob("*.ckpt"), key=lambda path: path.stat().st_mtime)
+    assert newest.name.endswith("-ep=2-step=5.ckpt")
+    # steps count from the start; time is each run's own
+    more = ["--max_steps", 100] if limit == "--max_steps" else ["--max_time", "00:01:00:00"]
+    resumed = ["--resume_from_checkpoint", newest, "--checkpoint_dir", tmp_path / "resumed"]
+    run_here("pretrain", *flags, *more, *resumed)
+    assert "Timer" not in str(torch.load(newest, weights_only=True)["callbacks"])
+    whole, state = final_state(tmp_path / "whole"), final_state(tmp_path / "resumed")
+    assert differences(whole, state) == []
+
+
+def test_linear_evaluation_resumes_exactly_with_a_scheduler_that_watches_the_loss(custom, tmp_path):
+    run_here("pretrain", *custom, *SMALL, *TREE.split(), "--max_epochs", 2, "--checkpoint_dir", tmp_path / "pretrained")
+    encoder = ["--pretrained_feature_extractor", tmp_path / "pretrained", "--scheduler", "reduce", "--max_epochs", 3]
+    flags = [*custom, *SMALL, *encoder, "--keep_checkpoints", 3]
+    run_here("linear", *flags, "--checkpoint_dir", tmp_path / "whole")
+    checkpoint = only(tmp_path / "whole", "*ep=0.ckpt")
+    run_here("linear", *flags, "--checkpoint_dir", tmp_path / "second", "--resume_from_checkpoint", checkpoint)
+    assert differences(final_state(tmp_path / "whole"), final_state(tmp_path / "second")) == []
+
+
 @pytest.fixture(scope="module")
 def stopped(images, tmp_path_factory):
     """The flags of a run that stopped after one of three epochs, and its checkpoint."""
@@ -149,7 +180,7 @@ def test_auto_resume_leaves_another_run_alone_and_says_why(stopped, other, named
     flags, checkpoint = stopped
     assert found([*flags, *other.split()]) is None
     said = capsys.readouterr().err
-    assert f"leaving {checkpoint.parent} alone, which had {named}" in said
+    assert f"leaving {checkpoint.parent} alone, which had {named}" in said, said
     assert "starting anew" in said
 
 
@@ -172,11 +203,12 @@ def test_auto_resume_falls_back_to_an_older_one_if_the_newest_is_broken(stopped,
     broken.unlink()
 
 
-def test_auto_resume_forgets_what_is_too_old(stopped):
+def test_auto_resume_forgets_what_is_too_old(stopped, capsys):
     flags, checkpoint = stopped
     then = time.time() - 37 * 3600
     os.utime(checkpoint, (then, then))
     assert found(flags) is None
+    assert f"{checkpoint} is older than --auto_resumer_max_hours 36" in capsys.readouterr().err
     assert found([*flags, "--auto_resumer_max_hours", "40"]) == checkpoint
     os.utime(checkpoint)
 

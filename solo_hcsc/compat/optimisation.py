@@ -1,5 +1,6 @@
 """Optimisers and schedulers."""
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -85,7 +86,8 @@ def reduce_on_plateau() -> None:
     def configure_optimizers(self: Any) -> Any:
         result = original(self)
         if isinstance(result, tuple) and isinstance(result[1][0], ReduceLROnPlateau):
-            plateau = {"scheduler": result[1][0], "monitor": "val_loss"}
+            # Lightning's own step would come after the epoch's checkpoint; training.PlateausBeforeSaving makes it.
+            plateau = {"scheduler": result[1][0], "monitor": "val_loss", "frequency": sys.maxsize}
             return {"optimizer": result[0][0], "lr_scheduler": plateau}
         return result
 

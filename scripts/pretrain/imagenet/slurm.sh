@@ -22,4 +22,5 @@ exec bash "${SLURM_SUBMIT_DIR:-.}/scripts/pretrain/imagenet/$script" \
     --gpus "$(seq -s, 0 $((SLURM_NTASKS / SLURM_NNODES - 1)))" \
     --batch_size $((256 / SLURM_NTASKS)) \
     --checkpoint_every_n_steps 1000 \
+    --auto_resumer_max_hours 8760 \
     "$@"

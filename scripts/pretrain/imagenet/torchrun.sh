@@ -13,4 +13,5 @@ exec bash "$(dirname "$0")/$script" \
     --gpus "$(seq -s, 0 $((GPUS - 1)))" \
     --batch_size $((256 / NODES / GPUS)) \
     --checkpoint_every_n_steps 1000 \
+    --auto_resumer_max_hours 8760 \
     "$@"
