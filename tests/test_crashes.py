@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny import ROOT, SMALL, only, run_here
 
-from solo_hcsc import saving
+from solo_hcsc import errors, saving
+from solo_hcsc.errors import UserError
 from solo_hcsc.method import HCSC as Method
 
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
@@ -133,6 +135,38 @@ def test_resumed_run_has_the_best_of_before(custom, tmp_path):
     run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "second", "--resume_from_checkpoint", last)
     best = torch.load(only(tmp_path / "second", "*best.ckpt"), weights_only=True)
     assert best["epoch"] == before["epoch"]
+
+
+def test_processes_that_would_go_on_from_different_steps_stop(tmp_path, monkeypatch):
+    def gather(steps, own):
+        steps[:] = [own, 0]
+
+    monkeypatch.setattr(saving.dist, "all_gather_object", gather)
+    strategy = SimpleNamespace(broadcast=lambda value: value)
+    trainer = SimpleNamespace(strategy=strategy, global_step=8, world_size=2)
+    with pytest.raises(UserError, match=r"different steps \(8 0\); --checkpoint_dir must be a folder that all"):
+        saving.Checkpoints(None, tmp_path).on_train_start(trainer, None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "main", "by_lightning"),
+    [
+        ({}, True, False),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "0"}, False, True),
+        ({"NODE_RANK": "1"}, False, False),
+        ({"RANK": "3", "LOCAL_RANK": "0"}, False, False),
+        ({"RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "1"}, True, False),
+        ({"SLURM_PROCID": "2"}, False, False),
+        ({"SLURM_PROCID": "0", "LOCAL_RANK": "1"}, False, False),
+    ],
+)
+def test_main_process_is_known_however_processes_were_started(environment, main, by_lightning, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert errors.is_main_process() == main
+    assert errors.started_by_lightning() == by_lightning
 
 
 def test_others_unfinished_files_stay(tmp_path):
