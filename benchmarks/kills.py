@@ -55,6 +55,7 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
     log.unlink()
 
     made = survived = writing = lost = rounds = identical = 0
+    parts: set[Path] = set()  # what earlier kills left unfinished
     runs = folder / "round 0"
     while made < kills or rounds == 0 or newest(runs) is not None:
         process = start([*flags, "--checkpoint_dir", str(runs)], log)
@@ -69,7 +70,8 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
             made += 1
             reported = max(map(int, re.findall(r"^epoch (\d+)/", log.read_text(), re.M)), default=0)
             left = newest(runs)
-            writing += any(runs.rglob("*.part"))
+            writing += len(set(runs.rglob("*.part")) - parts) > 0
+            parts.update(runs.rglob("*.part"))
             has = (finished_epochs(torch.load(left, weights_only=True)) if left else None) or 0
             survived += has >= reported
             lost += max(0, reported - has)
