@@ -8,6 +8,14 @@ from solo_hcsc import compat
 compat.apply()
 
 
+_LONGEST = ("test_twenty_kills", "test_quickstarts_recipe")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, or one test process waits for the other at the end."""
+    items.sort(key=lambda item: not item.name.startswith(_LONGEST))
+
+
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`train` with 36 and `val` with 9 images of three classes, and `flat` with 20 images without classes."""
