@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -119,17 +120,21 @@ def same(one: Path | None, other: Path | None) -> bool:
     """Whether two checkpoints have the same weights, momenta, queue and tree to the bit."""
     states = [torch.load(path, weights_only=True) if path else {} for path in (one, other)]
     parts = [(state["state_dict"], state["optimizer_states"], state["lr_schedulers"]) for state in states]
-    return equal(*parts)
+    return differences(*parts) == []
 
 
-def equal(one: object, other: object) -> bool:
+def differences(one: Any, other: Any, where: str = "") -> list[str]:
+    """Where two checkpoints differ in any bit."""
     if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and torch.equal(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return one == other
+        return [] if torch.equal(one, other) else [where]
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{where}: {one.keys() ^ other.keys()}"]
+        return [found for key in one for found in differences(one[key], other[key], f"{where}/{key}")]
+    if isinstance(one, (list, tuple)):
+        pairs = zip(one, other, strict=True)
+        return [found for i, (a, b) in enumerate(pairs) for found in differences(a, b, f"{where}/{i}")]
+    return [] if one == other else [f"{where}: {one} {other}"]
 
 
 if __name__ == "__main__":

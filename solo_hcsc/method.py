@@ -218,7 +218,7 @@ class HCSC(BaseMomentumMethod):
 
     def _gather(self, values: torch.Tensor) -> torch.Tensor:
         """All processes' rows, in the order in which one process with the whole batch would have them."""
-        return in_turn(gather(values).unflatten(0, (self.trainer.world_size, -1)))
+        return gather(values).unflatten(0, (self.trainer.world_size, -1)).transpose(0, 1).flatten(0, 1)
 
     def proto_weight(self) -> float:
         """The prototype loss's weight in this epoch: 0 in the warm-up, then growing to its full size."""
@@ -266,11 +266,6 @@ def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
         return range(images)
     first = random.Random(f"{seed} {epoch}").random()
     return [int((number + first) * images / sample) for number in range(sample)]
-
-
-def in_turn(rows: torch.Tensor) -> torch.Tensor:
-    """Rows of P processes (P, n, ...) as (n * P, ...): the first of each, the second of each, ..."""
-    return rows.transpose(0, 1).flatten(0, 1)
 
 
 def _projector(features: int, hidden: int, output: int) -> nn.Sequential:

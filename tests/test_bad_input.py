@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from tiny import SMALL, make_images, only, run, run_here
+from tiny import SMALL, make_images, only, run, run_here, where
 
 from solo_hcsc import knn, linear, pretrain, summary
 
@@ -319,19 +319,9 @@ def test_refusal_is_one_line_in_a_process_of_its_own_too(custom, tmp_path):
 
 def test_run_with_a_nan_stops_and_names_the_last_checkpoint(tmp_path, capsys):
     make_images(tmp_path / "train", classes=2, per_class=8)
-    where = [
-        "--dataset",
-        "custom",
-        "--data_dir",
-        tmp_path,
-        "--train_dir",
-        "train",
-        "--checkpoint_dir",
-        tmp_path / "runs",
-    ]
     flags = "--max_epochs 30 --lr 1e30 --warmup_start_lr 0 --warmup_epochs 2".split()
     with pytest.raises(SystemExit) as stopped:
-        run_here("pretrain", *where, *SMALL[:-2], *MOCO[:-2], *flags)
+        run_here("pretrain", *where(tmp_path), *SMALL[:-2], *MOCO[:-2], *flags)
     assert stopped.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: the loss became nan at step")

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from tiny import SMALL, run_here
+from tiny import SMALL, run_here, where
 
 from solo_hcsc.coding import SelectiveCoding
 from solo_hcsc.health import Health, of_epoch, of_tree
@@ -23,16 +23,7 @@ def one_picture(tmp_path):
     picture = Image.fromarray(np.full((32, 32, 3), 128, dtype="uint8"))
     for number in range(40):
         picture.save(tmp_path / "train" / "grey" / f"{number}.png")
-    return [
-        "--dataset",
-        "custom",
-        "--data_dir",
-        tmp_path,
-        "--train_dir",
-        "train",
-        "--checkpoint_dir",
-        tmp_path / "runs",
-    ]
+    return where(tmp_path)
 
 
 def notes(capsys) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny import SMALL, make_images, only, run, run_here
+from tiny import SMALL, make_images, only, run, run_here, where
 
 from solo_hcsc import data, pretrain
 from solo_hcsc.errors import UserError
@@ -21,19 +21,6 @@ from solo_hcsc.registry import method_names
 MOCO = "--method mocov2plus --queue_size 16 --proj_hidden_dim 16 --max_epochs 1".split()
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 GREY = np.linspace(0, 255, 40 * 36).reshape(40, 36)
-
-
-def where(root: Path, train: str = "train") -> list[str]:
-    return [
-        "--dataset",
-        "custom",
-        "--data_dir",
-        str(root),
-        "--train_dir",
-        train,
-        "--checkpoint_dir",
-        str(root / "runs"),
-    ]
 
 
 def colours() -> Image.Image:

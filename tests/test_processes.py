@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from processes import pretrain_and_keep
-from test_resume import differences
 from tiny import ROOT, SMALL, only
+
+from benchmarks.kills import differences
 
 # No batch norm: its statistics are each process's own on CPUs.
 VIT = "--encoder vit_tiny --patch_size 8 --crop_size 32 --num_workers 0 --accelerator cpu --lr 0.03".split()

@@ -13,6 +13,7 @@ import torch
 from pytorch_lightning.callbacks import Timer
 from tiny import SMALL, only, run_here
 
+from benchmarks.kills import differences
 from solo_hcsc import pretrain
 from solo_hcsc.method import HCSC
 from solo_hcsc.resume import find_resume
@@ -32,20 +33,6 @@ def final_state(folder: Path) -> dict:
     found = ((re.search(r"-ep=(\d+)\.ckpt", path.name), path) for path in folder.rglob("*.ckpt"))
     files = {int(name[1]): path for name, path in found if name}
     return torch.load(files[max(files)], weights_only=True)
-
-
-def differences(one, other, where="") -> list[str]:
-    """Where two checkpoints differ in any bit."""
-    if isinstance(one, torch.Tensor):
-        return [] if torch.equal(one, other) else [where]
-    if isinstance(one, dict):
-        if one.keys() != other.keys():
-            return [f"{where}: {one.keys() ^ other.keys()}"]
-        return [found for key in one for found in differences(one[key], other[key], f"{where}/{key}")]
-    if isinstance(one, (list, tuple)):
-        pairs = zip(one, other, strict=True)
-        return [found for i, (a, b) in enumerate(pairs) for found in differences(a, b, f"{where}/{i}")]
-    return [] if one == other else [f"{where}: {one} {other}"]
 
 
 def logged(folder: Path) -> dict[tuple[str, str], dict[str, str]]:

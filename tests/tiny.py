@@ -25,6 +25,20 @@ def make_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> Pa
     return folder
 
 
+def where(root: Path, train: str = "train") -> list[str]:
+    """The flags of a run on a folder of images that writes beside them."""
+    return [
+        "--dataset",
+        "custom",
+        "--data_dir",
+        str(root),
+        "--train_dir",
+        train,
+        "--checkpoint_dir",
+        str(root / "runs"),
+    ]
+
+
 def run(module: str, *flags: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs an entry point as a user does, in a process of its own."""
     result = subprocess.run(
