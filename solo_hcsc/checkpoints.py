@@ -3,15 +3,21 @@
 import json
 import pickle
 import re
+from argparse import Namespace
 from collections import Counter
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import torch
 from torch import nn
 
 from solo_hcsc.errors import UserError, on_one_line
+
+if TYPE_CHECKING:
+    from pytorch_lightning import LightningModule
 
 _SUFFIXES = (".ckpt", ".pth", ".pt")
 # What torch.load raises on broken files, as files with flipped bytes show.
@@ -31,9 +37,10 @@ _LOADING_ERRORS = (
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint itself, or the newest one below a folder."""
+    """The checkpoint itself, or the newest one below a folder that is not of an evaluation's own training."""
     if path.is_dir():
-        found = [file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file()]
+        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
+        found = [file for file in files if "pretrained_feature_extractor" not in recorded_args(file)]
         if not found:
             raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
         return max(found, key=lambda file: file.stat().st_mtime)
@@ -50,7 +57,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except _LOADING_ERRORS as error:
         raise UserError(f"{path}: {_refusal(error)}") from error
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+    if not isinstance(checkpoint, dict):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
     return checkpoint
 
@@ -80,21 +87,58 @@ def recorded_args(checkpoint: Path) -> dict[str, Any]:
     return args if isinstance(args, dict) else {}
 
 
-def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Module, str, str]:
-    """The encoder of any method's checkpoint, its architecture, and a line that says what was taken and what not.
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder with a checkpoint's weights."""
 
-    `name` may be left out where the run's args.json is beside the checkpoint. Every weight of the encoder must
-    be there: one that stayed random would pass for a trained one.
+    module: nn.Module
+    name: str  # its architecture
+    checkpoint: Path
+    taken: str  # a line for the user: what was taken from the checkpoint and what not
+
+    @property
+    def fingerprint(self) -> str:
+        """The checkpoint's SHA-256."""
+        digest = sha256()
+        with self.checkpoint.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+# Where an encoder's weights lie: in checkpoints of solo-learn, of its releases since 1.0.5 and of our linear and
+# semi-supervised runs, of MoCo and the authors' HCSC with and without DataParallel's prefix, of SwAV and the like, and
+# in a plain state dict as torchvision and timm write it.
+_PLACES = ("encoder.", "backbone.", "module.encoder_q.", "encoder_q.", "module.", "")
+_FIRST_WEIGHTS = ("conv1.weight", "patch_embed.proj.weight")  # every ResNet, ViT and Swin has one of them
+_HEADS = ("fc", "head")  # what torchvision, timm and MoCo put on top of the encoder under its own name
+
+
+def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
+    """The encoder of a checkpoint of any method, of MoCo or the authors' HCSC, or of a torchvision or timm ResNet.
+
+    `name` may be left out where the run's args.json is beside the checkpoint, or the weights are those of a ResNet.
+    Every weight of the encoder must be there: one that stayed random would pass for a trained one.
     """
     from solo.methods.base import BaseMethod
 
     from solo_hcsc.compat.fix import bare_method
 
-    prefix = "encoder."
-    state = load_checkpoint(path)["state_dict"]
-    weights = {k.removeprefix(prefix): v for k, v in state.items() if str(k).startswith(prefix)}
-    if not weights:
-        raise UserError(f"{path}: no weight named encoder.*; not a pretraining checkpoint")
+    state = load_weights(path)
+    place = next((p for p in _PLACES if any(p + first in state for first in _FIRST_WEIGHTS)), None)
+    if place is None:
+        raise UserError(
+            f"{path}: no encoder in it, under none of the names that solo-learn, MoCo, the authors' HCSC, torchvision "
+            "and timm use (such as encoder.conv1.weight, module.encoder_q.conv1.weight, conv1.weight)"
+        )
+    weights = {str(key).removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
+    name = _architecture(path, name, weights)
+    if name not in BaseMethod._SUPPORTED_ENCODERS:
+        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
+    encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
+    own = encoder.state_dict()
+    if place not in ("encoder.", "backbone."):  # there, the encoder has the name for itself
+        weights = {key: value for key, value in weights.items() if key in own or key.partition(".")[0] not in _HEADS}
     unusable = [key for key, value in weights.items() if not _is_plain(value)]
     if unusable:
         raise UserError(f"{path}: no plain tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
@@ -103,18 +147,74 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Modul
         raise UserError(
             f"{path}: NaN or infinite values in {_some(unusable)} of the encoder; take a checkpoint from before that"
         )
+    fit(encoder, weights, f"{path}: does not fit {name}")
+    left = [key for key in state if not str(key).startswith(place) or str(key).removeprefix(place) not in weights]
+    unused = Counter(_part(str(key)) for key in left)
+    others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
+    return Encoder(encoder, name, path, f"encoder: {len(weights)} weights of {name} taken from {path}{others}")
 
-    recorded = recorded_args(path).get("encoder")
-    if name and recorded and name != recorded:
-        raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
-    name = name or recorded
-    if not name:
-        raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
-    if name not in BaseMethod._SUPPORTED_ENCODERS:
-        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
 
-    encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
-    own = encoder.state_dict()
+def load_projector(encoder: Encoder) -> nn.Module:
+    """What the method put on top of the encoder: its projector, or the `fc` of MoCo's and the authors' checkpoints."""
+    path = encoder.checkpoint
+    state = load_weights(path)
+    for place in ("module.encoder_q.fc.", "encoder_q.fc."):
+        weights = {key.removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
+        if weights:
+            head = _moco_projector(weights)
+            fit(head, weights, f"{path}: its projector is none of MoCo's")
+            return head
+    projector = getattr(load_method(path), "projector", None)
+    if not isinstance(projector, nn.Module):
+        method = recorded_args(path)["method"]
+        raise UserError(f"--features projector: {method} has none; leave the flag out for the encoder's features")
+    return projector
+
+
+def _moco_projector(weights: dict[str, Any]) -> nn.Module:
+    """Of MoCo, one layer; of MoCo v2 and HCSC, two."""
+    shapes = [(value.shape[1], value.shape[0]) for value in weights.values() if getattr(value, "ndim", 0) == 2]
+    layers = [nn.Linear(*shape) for shape in shapes]
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1]) if len(layers) == 2 else (layers or [nn.Linear(1, 1)])[0]
+
+
+def load_method(path: Path) -> "LightningModule":
+    """The whole method of a pretraining run, as it was when the checkpoint was written."""
+    from solo_hcsc.data import framework_settings
+    from solo_hcsc.registry import load_methods
+
+    args, methods = recorded_args(path), load_methods()
+    method = args.get("method")
+    if method not in methods:
+        raise UserError(f"{path}: no args.json of a pretraining run beside it, which tells the method and its settings")
+    checkpoint = load_checkpoint(path)
+    try:
+        model = methods[method](**framework_settings(Namespace(**args)))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({error})") from error
+    model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
+    try:
+        model.load_state_dict(weights_in(checkpoint, path))
+    except RuntimeError as error:
+        raise UserError(f"{path}: does not fit its args.json; {on_one_line(str(error).splitlines()[-1])}") from error
+    return model
+
+
+def load_weights(path: Path) -> dict[str, Any]:
+    """The named weights in a checkpoint, or in a file that has nothing else."""
+    return weights_in(load_checkpoint(path), path)
+
+
+def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    inner = checkpoint.get("state_dict", checkpoint)
+    if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
+        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    return inner
+
+
+def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
+    """Loads weights that must be exactly the module's."""
+    own = module.state_dict()
     missing = [key for key in own if key not in weights]
     unexpected = [key for key in weights if key not in own]
     shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
@@ -122,11 +222,33 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> tuple[nn.Modul
         kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
         differences = "; ".join(f"{kind}: {_some(keys)}" for kind, keys in kinds.items() if keys)
         hint = "; --crop_size must be the one of pretraining" if "pos_embed" in shapes else ""
-        raise UserError(f"{path}: does not fit {name}; {differences}{hint}")
-    encoder.load_state_dict(weights)
-    unused = Counter(str(key).partition(".")[0] for key in state if not str(key).startswith(prefix))
-    others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
-    return encoder, name, f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
+        raise UserError(f"{complaint}; {differences}{hint}")
+    module.load_state_dict(weights)
+
+
+def _architecture(path: Path, name: str | None, weights: dict[str, Any]) -> str:
+    recorded = recorded_args(path).get("encoder")
+    if name and recorded and name != recorded:
+        raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
+    name = name or recorded or _recognised(weights)
+    if not name:
+        raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
+    return name
+
+
+def _recognised(weights: dict[str, Any]) -> str | None:
+    """resnet18 or resnet50, by the blocks in each of its four layers."""
+    blocks = [len({key.split(".")[1] for key in weights if key.startswith(f"layer{n}.")}) for n in (1, 2, 3, 4)]
+    bottlenecks = "layer1.0.conv3.weight" in weights
+    if blocks == [2, 2, 2, 2] and not bottlenecks:
+        return "resnet18"
+    return "resnet50" if blocks == [3, 4, 6, 3] and bottlenecks else None
+
+
+def _part(key: str) -> str:
+    """The part of a model that a weight belongs to: `projector`, `encoder_k`, `encoder_q.fc`."""
+    names = key.removeprefix("module.").split(".")
+    return ".".join(names[: 2 if names[0] == "encoder_q" else 1])
 
 
 def _is_plain(value: Any) -> bool:

@@ -22,7 +22,7 @@ from solo_hcsc.repeatable import repeatable_loader
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
-_OWN_SIZE = ("custom", "digits")  # follow --crop_size, --mean and --std throughout
+_OWN_SIZE = ("custom", "digits", "voc07", "places205", "cub")  # follow --crop_size, --mean and --std throughout
 
 
 def framework_name(dataset: str) -> str:
@@ -161,6 +161,18 @@ def align_classes(train_set: Dataset, val_set: Dataset | None) -> None:
     numbers = [whole.class_to_idx[name] for name in val_set.classes]
     val_set.samples = [(path, numbers[label]) for path, label in val_set.samples]
     val_set.targets = [label for _, label in val_set.samples]
+
+
+def classes_of(dataset: Dataset) -> int:
+    """How many classes a labelled data set has, also if some have no images."""
+    return len(dataset.classes)  # type: ignore[attr-defined]
+
+
+def refuse_single_class(dataset: Dataset) -> None:
+    """An evaluation on one class is right whatever the encoder does."""
+    classes = getattr(dataset, "classes", None)
+    if classes is not None and len(classes) < 2:
+        raise UserError(f"--train_dir: only one class ({classes[0]!r}); an evaluation needs at least two class folders")
 
 
 def evaluation_transforms(args: Namespace) -> tuple[Callable, Callable]:

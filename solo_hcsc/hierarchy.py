@@ -183,14 +183,14 @@ def means(points: np.ndarray, clusters: np.ndarray, k: int) -> np.ndarray:
     return sums.numpy()[sizes > 0] / sizes[sizes > 0, None].astype("float32")
 
 
-def import_faiss() -> Any:
+def import_faiss(who: str = "hcsc clusters") -> Any:
     """faiss, which a user of other methods may do without."""
     try:
         import faiss
     except ImportError:
-        raise UserError("hcsc clusters with faiss; run: pip install 'solo_hcsc[cpu]', or 'solo_hcsc[gpu]'") from None
+        raise UserError(f"{who} with faiss; run: pip install 'solo_hcsc[cpu]', or 'solo_hcsc[gpu]'") from None
     if not hasattr(faiss, "ClusteringInitMethod_KMEANS_PLUS_PLUS"):
-        raise UserError(f"hcsc needs faiss 1.14.2 or newer, and this is {faiss.__version__}; upgrade faiss-cpu or -gpu")
+        raise UserError(f"{who} with faiss 1.14.2 or newer, and this is {faiss.__version__}; upgrade faiss-cpu or -gpu")
     return faiss
 
 

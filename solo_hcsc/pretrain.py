@@ -138,7 +138,8 @@ def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset 
 
     if args.dali:
         method_class = dali.pretraining_class(method_class, train_set, args)
-    model = method_class(**data.framework_settings(args), num_images=images)
+    args.num_images = images
+    model = method_class(**data.framework_settings(args))
     if args.skip_unreadable:
         unreadable = UnreadableList(images + (len(val_set) if val_set is not None else 0))  # type: ignore[arg-type]
         train_set = SkipUnreadable(train_set, unreadable)

@@ -2,10 +2,12 @@
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
+from tqdm import tqdm
 
 from solo_hcsc.errors import is_main_process
 
@@ -18,6 +20,25 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) -> Iterator[Any]:
+    """Passes batches of images on and shows how far that is: a bar, or elsewhere a line every half minute."""
+    if sys.stderr.isatty():
+        with tqdm(total=images, desc=title, unit="image", leave=False) as bar:
+            for batch in batches:
+                yield batch
+                bar.update(len(batch[-1]))
+        return
+    done, started = 0, time.monotonic()
+    said = started
+    for batch in batches:
+        yield batch
+        done += len(batch[-1])
+        now = time.monotonic()
+        if now - said > every and done < images:
+            said, left = now, (now - started) / done * (images - done)
+            print(f"{title}: {done} of {images} images; {clock(left)} left", file=sys.stderr, flush=True)
 
 
 def loss_of(outputs: Any) -> Any:

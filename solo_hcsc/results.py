@@ -1,49 +1,107 @@
 """Evaluation results on disk: one JSON file each, and a table of many."""
 
 import json
+import os
 import platform
+import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.checkpoints import recorded_args
+from torch.utils.data import Dataset
 
-_PACKAGES = ("solo_hcsc", "solo-learn", "torch", "torchvision", "pytorch-lightning")
+from solo_hcsc.checkpoints import Encoder, recorded_args
+from solo_hcsc.errors import UserError
+
+_PACKAGES = (
+    "solo_hcsc",
+    "solo-learn",
+    "torch",
+    "torchvision",
+    "pytorch-lightning",
+    "torchmetrics",
+    "timm",
+    "scikit-learn",
+    "faiss-cpu",
+    "faiss-gpu",
+)
 
 
 def write_result(
     file: Path,
     evaluation: str,
-    dataset: str,
-    checkpoint: Path,
+    args: Namespace,
+    encoder: Encoder,
+    data: dict[str, Any],
     metrics: dict[str, float],
     settings: dict[str, Any],
     seconds: float,
 ) -> None:
+    """Writes what an evaluation found, and all that it takes to repeat it; `metrics` has the figures to compare by."""
+    trained = recorded_args(encoder.checkpoint)
     result = {
         "evaluation": evaluation,
-        "method": recorded_args(checkpoint).get("method"),
-        "dataset": dataset,
+        "method": trained.get("method") or args.method,
+        "dataset": data["name"],
         "metrics": metrics,
         "settings": settings,
-        "checkpoint": str(checkpoint),
+        "data": data,
+        "checkpoint": str(encoder.checkpoint),
+        "checkpoint_sha256": encoder.fingerprint,
+        "pretraining": _pretraining(trained, encoder.name),
         "seconds": round(seconds, 1),
-        "command": sys.argv,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
+        "command": f"python -m solo_hcsc.{evaluation} {shlex.join(sys.argv[1:])}",
+        "versions": versions(),
     }
-    file.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    part = file.with_name(file.name + ".part")
+    try:
+        part.write_text(json.dumps(result, indent=2, default=str) + "\n")
+        os.replace(part, file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def describe_data(args: Namespace, train_set: Dataset, val_set: Dataset) -> dict[str, Any]:
+    """Where the images are and how many."""
+    folders = {name: getattr(args, name, None) for name in ("data_dir", "train_dir", "val_dir")}
+    return {
+        "name": args.dataset,
+        **{name: str(folder) for name, folder in folders.items() if folder is not None},
+        "train_images": len(train_set),  # type: ignore[arg-type]
+        "val_images": len(val_set),  # type: ignore[arg-type]
+    }
+
+
+def _pretraining(trained: dict[str, Any], encoder: str) -> dict[str, Any]:
+    """What the paper's tables tell models apart by."""
+    names = ("dataset", "max_epochs", "batch_size", "seed", "preset", "num_prototypes")
+    known = {name: trained[name] for name in names if name in trained}
+    if "num_small_crops" in trained:
+        known["multi_crop"] = trained["num_small_crops"] > 0
+    return {"encoder": encoder, **known}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # one of the two faiss packages
+            continue
+    return found
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """All results below a folder, oldest first."""
     results = []
-    for file in sorted(folder.rglob("*.json"), key=lambda file: file.stat().st_mtime):
+    for file in sorted(folder.rglob("*.json"), key=lambda file: (file.stat().st_mtime, file)):
         try:
             content = json.loads(file.read_text())
-        except ValueError:
-            continue  # not ours: every file of ours is written in one go
+        except (ValueError, OSError) as error:
+            raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
         if isinstance(content, dict) and "evaluation" in content and "metrics" in content:
             results.append(content)
     return results
@@ -51,7 +109,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Aligned columns: text to the left, numbers to the right."""
-    cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
+    cells = [[cell(value) for value in row] for row in rows]
     numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
 
@@ -63,6 +121,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         return "  ".join(padded).rstrip()
 
     return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, cells)])
+
+
+def cell(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _is_number(text: str) -> bool:

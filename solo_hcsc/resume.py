@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.checkpoints import load_checkpoint
+from solo_hcsc.checkpoints import load_checkpoint, weights_in
 from solo_hcsc.errors import UserError, note
 from solo_hcsc.saving import recorded
 
@@ -107,7 +107,7 @@ def check_resume(path: Path, model: LightningModule, args: Namespace) -> None:
     steps = checkpoint.get("global_step")
     if isinstance(steps, int) and 0 < args.max_steps <= steps:
         raise FinishedError(f"{path} has done step {steps} of {args.max_steps}: raise --max_steps")
-    state = checkpoint["state_dict"]
+    state = weights_in(checkpoint, path)
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     missing = [key for key in own if key not in state]

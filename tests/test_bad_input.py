@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 from tiny import SMALL, make_images, only, run, run_here, where
+from torchvision.models import resnet18
 
 from solo_hcsc import knn, linear, pretrain, summary
 
@@ -297,11 +298,8 @@ def test_encoder_that_cannot_be_used(module, custom, tmp_path, refused):
 
 
 @pytest.mark.parametrize("flags", [["--batch_size", "64"], ["--devices", "2", "--batch_size", "32"]])
-def test_linear_refuses_fewer_images_than_a_batch(flags, custom, tmp_path, refused, monkeypatch):
-    from solo_hcsc import checkpoints
-
-    monkeypatch.setattr(checkpoints, "find_checkpoint", lambda path: path)
-    monkeypatch.setattr(checkpoints, "load_encoder", lambda *_: (torch.nn.Identity(), "resnet18", ""))
+def test_linear_refuses_fewer_images_than_a_batch(flags, custom, tmp_path, refused):
+    torch.save(resnet18().state_dict(), tmp_path / "x.ckpt")
     line = refused("linear", *custom, *SMALL, *flags, "--pretrained_feature_extractor", "x.ckpt")
     assert "do not fill one batch; lower --batch_size" in line
 

@@ -13,6 +13,7 @@ from tiny import ROOT, only, run_here
 
 from solo_hcsc import data, knn, pretrain
 from solo_hcsc.checkpoints import load_encoder
+from solo_hcsc.features import extract
 from solo_hcsc.compat.fix import bare_method
 from solo_hcsc.registry import load_methods
 
@@ -76,10 +77,9 @@ def knn_accuracy(encoder: torch.nn.Module, digits: Path, k: int) -> float:
     _, transform = data.evaluation_transforms(args)
     cpu = torch.device("cpu")
     bank, queries = (
-        knn.extract(encoder.eval(), data.plain_loader(images, args), cpu, "")
-        for images in data.evaluation_sets(args, transform, transform)
+        extract(encoder.eval(), images, args, "", cpu) for images in data.evaluation_sets(args, transform, transform)
     )
-    return knn.accuracy(bank, queries, k, 0.07, "cosine")[0]
+    return knn.accuracies(bank, queries, [k], 0.07, "cosine")[0][1]
 
 
 def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_path):
@@ -90,7 +90,7 @@ def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_p
     flags = [word for word in shlex.split(text) if word.strip()]
     short = "--max_epochs 5 --proto_warmup_epochs 2 --num_workers 0 --accelerator cpu --limit_val_batches 0".split()
     run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "runs", "--data_dir", tmp_path, *short)
-    trained, _, _ = load_encoder(only(tmp_path / "runs", "*.ckpt"), None, 32)
+    trained = load_encoder(only(tmp_path / "runs", "*.ckpt"), None, 32).module
     torch.manual_seed(0)
     untrained = bare_method(BaseMethod).encoder
     accuracies = [knn_accuracy(encoder, tmp_path, k=200) for encoder in (untrained, trained)]

@@ -1,5 +1,7 @@
 """The framework's weighted KNN classifier on torchmetrics 1."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import solo.methods.base
@@ -9,6 +11,9 @@ import torch.nn.functional as F
 from torchmetrics import Metric
 
 from solo_hcsc.compat.fix import fixes
+
+SMALL_BANK = 10_000  # images up to which all distances of some queries are computed at once
+QUERIES = 1_000  # that faiss searches for together
 
 
 class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
@@ -38,9 +43,13 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
         """Only updates: there is no value of a single batch."""
         self.update(*args, **kwargs)
 
-    @torch.no_grad()
     def compute(self) -> tuple[float, float]:
         """KNN accuracy @1 and @5, in percent."""
+        return self.accuracies([self.k])[self.k]
+
+    @torch.no_grad()
+    def accuracies(self, ks: Sequence[int]) -> dict[int, tuple[float, float]]:
+        """`compute` for several numbers of neighbours, which are looked for once."""
         bank = torch.cat(self.train_features).float()
         bank_labels = torch.cat(self.train_targets)
         queries = torch.cat(self.test_features).float()
@@ -48,26 +57,50 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
         if self.distance_fx == "cosine":
             bank, queries = F.normalize(bank), F.normalize(queries)
 
-        k = min(self.k, len(bank))
         num_classes = int(torch.cat([bank_labels, labels]).max()) + 1
-        chunk = max(1, self.max_distance_matrix_size // len(bank))
-        hits = torch.zeros(2, device=bank.device)
+        search = self._search_by_faiss(bank) if self._is_large(bank) else partial(self._search, bank)
+        hits = {k: torch.zeros(2, device=bank.device) for k in ks}
+        chunk = QUERIES if self._is_large(bank) else max(1, self.max_distance_matrix_size // len(bank))
         for query, label in zip(queries.split(chunk), labels.split(chunk), strict=True):
-            weights, neighbours = self._similarity(query, bank).topk(k)
+            weights, neighbours = search(query, min(max(ks), len(bank)))
             if self.distance_fx == "cosine":
                 weights = (weights / self.T).exp()
-            votes = weights.new_zeros(len(query), num_classes)
-            votes.scatter_add_(1, bank_labels[neighbours], weights)
-            ranked = votes.topk(min(5, k, num_classes)).indices
-            correct = ranked == label[:, None]
-            hits += torch.stack([correct[:, 0].sum(), correct.sum()])
-        top1, top5 = (100 * hits / len(labels)).tolist()
-        return top1, top5
+            for k in ks:
+                votes = weights.new_zeros(len(query), num_classes)
+                votes.scatter_add_(1, bank_labels[neighbours[:, :k]], weights[:, :k])
+                ranked = votes.topk(min(5, k, num_classes)).indices
+                correct = ranked == label[:, None]
+                hits[k] += torch.stack([correct[:, 0].sum(), correct.sum()])
+        return {k: tuple((100 * hit / len(labels)).tolist()) for k, hit in hits.items()}
 
-    def _similarity(self, query: torch.Tensor, bank: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def _is_large(bank: torch.Tensor) -> bool:
+        """Whether to leave the search to faiss, which never has all distances of a query at once."""
+        return len(bank) > SMALL_BANK and bank.device.type == "cpu"
+
+    def _search(self, bank: torch.Tensor, query: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The similarities (n, k) to, and indexes (n, k) of, the nearest in the bank, nearest first."""
         if self.distance_fx == "cosine":
-            return query @ bank.T
-        return 1 / (torch.cdist(query, bank) + self.epsilon)
+            return (query @ bank.T).topk(k)
+        return (1 / (torch.cdist(query, bank) + self.epsilon)).topk(k)
+
+    def _search_by_faiss(self, bank: torch.Tensor) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        from solo_hcsc.hierarchy import import_faiss
+
+        faiss = import_faiss("KNN in a bank of this size searches")
+        cosine = self.distance_fx == "cosine"
+        index = (faiss.IndexFlatIP if cosine else faiss.IndexFlatL2)(bank.size(1))
+        if faiss.get_num_gpus():
+            options = faiss.GpuMultipleClonerOptions()
+            options.shard = True
+            index = faiss.index_cpu_to_all_gpus(index, options)
+        index.add(bank.numpy())
+
+        def search(query: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+            found, neighbours = (torch.from_numpy(array) for array in index.search(query.numpy(), k))
+            return found if cosine else 1 / (found.clamp(min=0).sqrt() + self.epsilon), neighbours
+
+        return search
 
 
 def _cannot_vote_over_labels_with_gaps() -> bool:
