@@ -35,13 +35,13 @@ def evaluate(args: Namespace, evaluation: str, sets: "Callable[[Callable], tuple
     from solo_hcsc.results import describe_data, table, write_result
 
     started = time.monotonic()
+    frozen = Frozen(args)
     _, transform = data.evaluation_transforms(args)
     train_set, val_set = sets(transform)
     images = len(train_set)  # type: ignore[arg-type]
     if max(args.k) > images:
         raise UserError(f"--k {max(args.k)}: there are only {images} training images")
     data.refuse_single_class(train_set)
-    frozen = Frozen(args)
     checkpoint = frozen.encoder.checkpoint
     print(frozen.encoder.taken)
     print(

@@ -13,8 +13,8 @@ from tiny import ROOT, only, run_here
 
 from solo_hcsc import data, knn, pretrain
 from solo_hcsc.checkpoints import load_encoder
-from solo_hcsc.features import extract
 from solo_hcsc.compat.fix import bare_method
+from solo_hcsc.features import extract
 from solo_hcsc.registry import load_methods
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
