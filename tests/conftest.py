@@ -1,7 +1,10 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny import make_images
+import torch
+from tiny import make_images, run_here
+from torchvision.models import resnet18
 
 from solo_hcsc import compat
 
@@ -30,3 +33,34 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def custom(images: Path) -> list[str]:
     """The flags that name the tiny data set."""
     return ["--dataset", "custom", "--data_dir", str(images), "--train_dir", "train", "--val_dir", "val"]
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ResNet-18 with random weights, as torchvision saves one."""
+    file = tmp_path_factory.mktemp("untrained") / "resnet18.pth"
+    torch.manual_seed(0)
+    torch.save(resnet18().state_dict(), file)
+    return file
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Calls an entry point that must refuse; returns the line it printed."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "no-netrc-here"))
+
+    def call(module: str, *flags: object) -> str:
+        files = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as stopped:
+            run_here(module, *flags)
+        assert stopped.value.code == 2
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("error: ")
+        assert sorted(tmp_path.rglob("*")) == files
+        return lines[0]
+
+    return call
