@@ -34,8 +34,8 @@ def check(args: Namespace) -> None:
     """Refuses `--dali` where it cannot work."""
     if not args.dali:
         return
-    if args.dataset not in data.FOLDERS:
-        raise UserError(f"--dali reads folders of images, not --dataset {args.dataset}; leave it out")
+    if args.dataset not in data.FILES:
+        raise UserError(f"--dali reads folders and lists of images, not --dataset {args.dataset}; leave it out")
     try:
         import nvidia.dali  # noqa: F401
     except ImportError:

@@ -22,6 +22,7 @@ from solo_hcsc.repeatable import repeatable_loader
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
+FILES = (*FOLDERS, "places205")  # what `files_and_labels` can name: DALI reads it
 _OWN_SIZE = ("custom", "digits", "voc07", "places205", "cub")  # follow --crop_size, --mean and --std throughout
 
 

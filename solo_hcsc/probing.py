@@ -25,11 +25,11 @@ from solo_hcsc.resume import check_resume
 class Probe:
     """One classifier's training, from the flags to the result's file."""
 
-    def __init__(self, args: Namespace, evaluation: str) -> None:
+    def __init__(self, args: Namespace, evaluation: str, images_flag: str = "--train_dir") -> None:
         """Checks the flags and loads the encoder; the data set's folders are known by now."""
         from solo.args.utils import additional_setup_linear
 
-        self.args, self.evaluation = args, evaluation
+        self.args, self.evaluation, self.images_flag = args, evaluation, images_flag
         self.cached = getattr(args, "cache_features", False)
         training.check_ranges(args)
         resolve_hardware(args)
@@ -60,7 +60,7 @@ class Probe:
         args = self.args
         args.num_classes = num_classes
         images = len(train_set)  # type: ignore[arg-type]
-        batches = training.check_batches("--train_dir", images, args)
+        batches = training.check_batches(self.images_flag, images, args)
         if args.dali:
             model_class = dali.linear_class(model_class, train_set, val_set, args)
         backbone = Cached(self.encoder.module) if self.cached else self.encoder.module
@@ -208,6 +208,13 @@ def add_cache_flag(parser: Parser) -> None:
         action="store_true",
         help="compute each image's features once, without augmentation: quick, and marked so in the tables",
     )
+
+
+def refuse_folders(args: Namespace, instead: str) -> None:
+    """For data sets that are laid out otherwise than in a folder for each class."""
+    for flag in ("train_dir", "val_dir"):
+        if getattr(args, flag) is not None:
+            raise UserError(f"--{flag}: --dataset {args.dataset} has no such folder; {instead}")
 
 
 def check(args: Namespace, evaluation: str) -> Namespace:

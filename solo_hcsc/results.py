@@ -66,7 +66,9 @@ def write_result(
 
 def describe_data(args: Namespace, train_set: Dataset, val_set: Dataset) -> dict[str, Any]:
     """Where the images are and how many."""
-    folders = {name: getattr(args, name, None) for name in ("data_dir", "train_dir", "val_dir")}
+    folders = {
+        name: getattr(args, name, None) for name in ("data_dir", "train_dir", "val_dir", "train_list", "val_list")
+    }
     return {
         "name": args.dataset,
         **{name: str(folder) for name, folder in folders.items() if folder is not None},
