@@ -68,7 +68,7 @@ class LossBar(TQDMProgressBar):
 class EpochLines(Callback):
     """`epoch 3/10: loss 5.31, val_acc1 61.2, 14 s; 1:38 left`, for logs and pipes."""
 
-    _SHOWN = ("val_acc1", "val_knn_acc1")
+    _SHOWN = ("val_acc1", "val_knn_acc1", "val_map")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._first_epoch = trainer.current_epoch

@@ -2,10 +2,11 @@
 
 import json
 import os
+import shlex
 
 import pytest
 from PIL import Image
-from tiny import SMALL, only, run_here
+from tiny import ROOT, SMALL, only, run_here
 
 from solo_hcsc.errors import UserError
 from solo_hcsc.images import UnreadableImage
@@ -127,12 +128,15 @@ def test_places_is_learnt_from_its_lists(cached, untrained, tmp_path, capsys):
     assert f"{'places (cached)' if cached else 'places'}" in out.split("----", 1)[1].splitlines()[1]
 
 
-def test_defaults_are_the_papers():
+def test_defaults_and_script_are_the_papers():
     from solo_hcsc.places import parse
 
-    args = parse(["--pretrained_feature_extractor", "x"])
-    settings = (args.max_epochs, args.lr, args.scheduler, args.weight_decay, args.batch_size, args.optimizer)
-    assert settings == (100, 3.0, "cosine", 0.0, 256, "sgd")
+    text = (ROOT / "scripts" / "places" / "places.sh").read_text().partition("solo_hcsc.places")[2]
+    script = [word for word in shlex.split(text) if word.strip() and "@" not in word]
+    for flags in (["--pretrained_feature_extractor", "x"], script):
+        args = parse(flags)
+        settings = (args.max_epochs, args.lr, args.scheduler, args.weight_decay, args.batch_size, args.optimizer)
+        assert settings == (100, 3.0, "cosine", 0.0, 256, "sgd")
 
 
 def test_dali_reads_the_same_files(untrained, tmp_path):
