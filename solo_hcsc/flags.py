@@ -73,6 +73,11 @@ class Parser(argparse.ArgumentParser):
             if action.dest == dest:
                 action.choices = list(choices)
 
+    def describe(self, **helps: str) -> None:
+        """Replaces the help texts of flags that mean something else here."""
+        for action in self._actions:
+            action.help = helps.get(action.dest, action.help)
+
 
 def yes_or_no(text: str) -> bool:
     answer = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

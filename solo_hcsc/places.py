@@ -59,8 +59,7 @@ def build_parser() -> Parser:
     parser = probing.build_parser(
         "places", "Trains a linear classifier for Places205 on the frozen encoder of a checkpoint.", DEFAULTS
     )
-    parser.usage = "%(prog)s --pretrained_feature_extractor PATH --data_dir FOLDER [flags]"
-    parser.choose("dataset", ["places205"])
+    probing.without_folders(parser, "places205", "the folder that the paths in the lists start from")
     group = parser.add_argument_group("data")
     for flag, name in LISTS.items():
         group.add_argument(

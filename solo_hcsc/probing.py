@@ -1,7 +1,7 @@
 """Training a classifier on a checkpoint's encoder: what linear, semisup, voc and places share."""
 
 import time
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,8 +210,15 @@ def add_cache_flag(parser: Parser) -> None:
     )
 
 
+def without_folders(parser: Parser, dataset: str, data_dir: str) -> None:
+    """For an evaluation on one data set that is laid out otherwise than in a folder for each class."""
+    parser.usage = "%(prog)s --pretrained_feature_extractor PATH --data_dir FOLDER [flags]"
+    parser.choose("dataset", [dataset])
+    parser.describe(data_dir=data_dir, train_dir=SUPPRESS, val_dir=SUPPRESS)
+
+
 def refuse_folders(args: Namespace, instead: str) -> None:
-    """For data sets that are laid out otherwise than in a folder for each class."""
+    """Says so where the flags that `without_folders` hides are given all the same."""
     for flag in ("train_dir", "val_dir"):
         if getattr(args, flag) is not None:
             raise UserError(f"--{flag}: --dataset {args.dataset} has no such folder; {instead}")

@@ -74,8 +74,7 @@ def build_parser() -> Parser:
     parser = probing.build_parser(
         "voc", "Trains a linear classifier for PASCAL VOC 2007 on the frozen encoder of a checkpoint.", DEFAULTS
     )
-    parser.usage = "%(prog)s --pretrained_feature_extractor PATH --data_dir FOLDER [flags]"
-    parser.choose("dataset", ["voc07"])
+    probing.without_folders(parser, "voc07", "the VOC2007 folder, or the VOCdevkit folder that it is in")
     parser.choose("keep_best", ["val_map"])
     probing.add_cache_flag(parser)
     return parser

@@ -128,6 +128,15 @@ def test_places_is_learnt_from_its_lists(cached, untrained, tmp_path, capsys):
     assert f"{'places (cached)' if cached else 'places'}" in out.split("----", 1)[1].splitlines()[1]
 
 
+def test_every_flag_is_explained():
+    from solo_hcsc.places import build_parser
+
+    parser = build_parser()
+    assert not [action.dest for action in parser._actions if not action.help]
+    assert "--data_dir FOLDER" in parser.format_usage()
+    assert "--train_dir" not in parser.format_help()
+
+
 def test_defaults_and_script_are_the_papers():
     from solo_hcsc.places import parse
 

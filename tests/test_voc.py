@@ -144,7 +144,7 @@ def test_loss_is_the_sum_of_each_class_alone_and_an_ignored_pair_has_no_gradient
                 shown = 1 / (1 + math.exp(-logits[i, c].item()))
                 terms.append(-math.log(shown if targets[i, c] else 1 - shown))
         expected += sum(terms) / len(terms)
-    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
     loss.backward()
     assert torch.equal(logits.grad == 0, targets == IGNORED)
 
@@ -220,6 +220,15 @@ def test_scores_that_are_not_finite_end_the_run_in_one_line(untrained, tmp_path,
     with pytest.raises(SystemExit):
         run_voc(tmp_path, untrained, "--max_epochs", "1")
     assert "the classifier's scores are no longer finite" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_every_flag_is_explained():
+    from solo_hcsc.voc import build_parser
+
+    parser = build_parser()
+    assert not [action.dest for action in parser._actions if not action.help]
+    assert "--data_dir FOLDER" in parser.format_usage()
+    assert "--train_dir" not in parser.format_help()
 
 
 def test_defaults_and_script_are_the_papers():
