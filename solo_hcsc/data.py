@@ -168,6 +168,11 @@ def classes_of(dataset: Dataset) -> int:
     return len(dataset.classes)  # type: ignore[attr-defined]
 
 
+def labels_of(dataset: Dataset) -> list[int]:
+    """Every image's label, without reading an image; torchvision's STL-10 calls them otherwise than its others."""
+    return [int(label) for label in getattr(dataset, "targets", getattr(dataset, "labels", ()))]
+
+
 def refuse_single_class(dataset: Dataset) -> None:
     """An evaluation on one class is right whatever the encoder does."""
     classes = getattr(dataset, "classes", None)
@@ -268,7 +273,7 @@ def files_and_labels(dataset: Dataset) -> tuple[list[str], list[int]]:
 
 def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     """A seeded part of the data set, with every class in its proportion where labels are known."""
-    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
+    labels = labels_of(dataset) or None
     size = len(dataset)  # type: ignore[arg-type]
     try:
         kept, _ = train_test_split(range(size), train_size=share, stratify=labels, random_state=seed)

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
         metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}
         probe.report(metrics, settings, ("evaluation", "top-1 %", "top-5 %"), [(title, *metrics.values())])
         return
-    logged = probe.fit(Sweep, classes, train_set, val_set, lrs=args.lr_sweep)
+    logged = probe.fit(Sweep, classes, train_set, val_set)
     rows = [
         (lr, logged[f"val_acc1_lr{lr:g}"], logged[f"val_acc5_lr{lr:g}"])
         for lr in args.lr_sweep

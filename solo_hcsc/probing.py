@@ -54,9 +54,9 @@ class Probe:
         return (val, val) if self.cached else (train, val)
 
     def fit(
-        self, model_class: type[LinearModel], num_classes: int, train_set: Dataset, val_set: Dataset, **settings: Any
+        self, model_class: type[LinearModel], num_classes: int, train_set: Dataset, val_set: Dataset
     ) -> dict[str, float]:
-        """Trains `model_class` on the images and returns what it logged last; empty if it did not validate."""
+        """Trains `model_class`, which gets every flag, and returns what it logged last."""
         args = self.args
         args.num_classes = num_classes
         images = len(train_set)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ class Probe:
         if args.dali:
             model_class = dali.linear_class(model_class, train_set, val_set, args)
         backbone = Cached(self.encoder.module) if self.cached else self.encoder.module
-        model = model_class(backbone, **data.framework_settings(args), **settings)
+        model = model_class(backbone, **data.framework_settings(args))
         resume = args.resume_from_checkpoint
         if resume is not None:
             check_resume(resume, model, args)

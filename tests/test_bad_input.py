@@ -254,7 +254,9 @@ def test_evaluation_refuses(module, custom, tmp_path, refused):
     (tmp_path / "empty").mkdir()
     assert "no checkpoint" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
     torch.save({"state_dict": {"fc.weight": torch.zeros(1)}}, tmp_path / "empty" / "x.ckpt")
-    assert "no weight named encoder.*" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
+    assert "empty/x.ckpt: not a checkpoint of a training run" in refused(
+        module, *custom, "--pretrained_feature_extractor", "empty"
+    )
     torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(64, 3, 7, 7)}}, tmp_path / "empty" / "x.ckpt")
     where = ["--pretrained_feature_extractor", "empty"]
     assert "say the architecture with --encoder" in refused(module, *custom, *where)
