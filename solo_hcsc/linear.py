@@ -37,7 +37,10 @@ def main(argv: Sequence[str]) -> None:
     train_set, val_set = data.evaluation_sets(args, *probe.transforms)
     data.refuse_single_class(train_set)
     classes = data.classes_of(train_set)
-    settings: dict[str, Any] = {"config": args.config} if args.config else {}
+    changed = [name for name, value in CONFIGS.get(args.config, {}).items() if getattr(args, name) != value]
+    settings: dict[str, Any] = {}
+    if args.config:
+        settings["config"] = f"{args.config} with other {', '.join(changed)}" if changed else args.config
     title = " ".join(filter(None, ["linear", args.config, "(cached)" if args.cache_features else None]))
     if not args.lr_sweep:
         logged = probe.fit(methods["linear"], classes, train_set, val_set)

@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     )
     settings = {
         "labels": source,
-        "label_fraction": len(chosen) / images,
+        "label_fraction": args.label_fraction or len(chosen) / images,
         "head_lr": args.head_lr or args.lr,
         "best": best,
     }
