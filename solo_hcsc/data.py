@@ -135,6 +135,7 @@ def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: C
     if args.dataset in FOLDERS:
         train_set = LabelledImages(args.data_dir / args.train_dir, train_transform)
         val_set = LabelledImages(args.data_dir / args.val_dir, val_transform)
+        refuse_single_class(train_set)
         align_classes(train_set, val_set)
         return train_set, val_set
     return _build(

@@ -35,7 +35,6 @@ def main(argv: Sequence[str]) -> None:
     data.resolve_folders(args, needs_val=True)
     probe = Probe(args, "linear")
     train_set, val_set = data.evaluation_sets(args, *probe.transforms)
-    data.refuse_single_class(train_set)
     classes = data.classes_of(train_set)
     changed = [name for name, value in CONFIGS.get(args.config, {}).items() if getattr(args, name) != value]
     settings: dict[str, Any] = {}

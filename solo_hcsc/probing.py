@@ -33,12 +33,12 @@ class Probe:
         self.cached = getattr(args, "cache_features", False)
         training.check_ranges(args)
         resolve_hardware(args)
-        dali.check(args)
-        training.check_wandb(args)
         if self.cached and args.dali:
             raise UserError("--cache_features reads each image once with the default loader; leave out --dali")
         if self.cached and len(args.gpus) * args.num_nodes > 1:
             raise UserError("--cache_features works on one device; leave it out, or use --devices 1")
+        dali.check(args)
+        training.check_wandb(args)
         checkpoint = find_checkpoint(args.pretrained_feature_extractor)
         self.encoder = load_encoder(checkpoint, args.encoder, args.crop_size[0])
         args.encoder = self.encoder.name

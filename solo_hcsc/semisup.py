@@ -42,7 +42,6 @@ def main(argv: Sequence[str]) -> None:
     data.resolve_folders(args, needs_val=True)
     probe = Probe(args, "semisup")
     train_set, val_set = data.evaluation_sets(args, *probe.transforms)
-    data.refuse_single_class(train_set)
     classes, images = data.classes_of(train_set), len(train_set)  # type: ignore[arg-type]
     labels = data.labels_of(train_set)
     if args.label_list:
