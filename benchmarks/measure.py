@@ -9,7 +9,6 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from solo_hcsc.results import table
+from solo_hcsc.results import table, versions
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("solo_hcsc", "solo-learn", "torch", "pytorch-lightning", "faiss-cpu", "faiss-gpu", "numpy")
 
 
 def parser(description: str, repeats: int) -> ArgumentParser:
@@ -141,16 +139,6 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue  # one of faiss-cpu and faiss-gpu
-    return found
 
 
 def _processor() -> str:

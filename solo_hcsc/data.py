@@ -136,6 +136,7 @@ def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: C
     if args.dataset in FOLDERS:
         train_set = LabelledImages(args.data_dir / args.train_dir, train_transform)
         val_set = LabelledImages(args.data_dir / args.val_dir, val_transform)
+        refuse_single_class(train_set)
         align_classes(train_set, val_set)
         return train_set, val_set
     return _build(
@@ -167,6 +168,11 @@ def align_classes(train_set: Dataset, val_set: Dataset | None) -> None:
 def classes_of(dataset: Dataset) -> int:
     """How many classes a labelled data set has, also if some have no images."""
     return len(dataset.classes)  # type: ignore[attr-defined]
+
+
+def labels_of(dataset: Dataset) -> list[int]:
+    """Every image's label, without reading an image; torchvision's STL-10 calls them otherwise than its others."""
+    return [int(label) for label in getattr(dataset, "targets", getattr(dataset, "labels", ()))]
 
 
 def refuse_single_class(dataset: Dataset) -> None:
@@ -269,7 +275,7 @@ def files_and_labels(dataset: Dataset) -> tuple[list[str], list[int]]:
 
 def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     """A seeded part of the data set, with every class in its proportion where labels are known."""
-    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
+    labels = labels_of(dataset) or None
     size = len(dataset)  # type: ignore[arg-type]
     try:
         kept, _ = train_test_split(range(size), train_size=share, stratify=labels, random_state=seed)

@@ -35,16 +35,18 @@ def main(argv: Sequence[str]) -> None:
     data.resolve_folders(args, needs_val=True)
     probe = Probe(args, "linear")
     train_set, val_set = data.evaluation_sets(args, *probe.transforms)
-    data.refuse_single_class(train_set)
     classes = data.classes_of(train_set)
-    settings: dict[str, Any] = {"config": args.config} if args.config else {}
+    changed = [name for name, value in CONFIGS.get(args.config, {}).items() if getattr(args, name) != value]
+    settings: dict[str, Any] = {}
+    if args.config:
+        settings["config"] = f"{args.config} with other {', '.join(changed)}" if changed else args.config
     title = " ".join(filter(None, ["linear", args.config, "(cached)" if args.cache_features else None]))
     if not args.lr_sweep:
         logged = probe.fit(methods["linear"], classes, train_set, val_set)
         metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}
         probe.report(metrics, settings, ("evaluation", "top-1 %", "top-5 %"), [(title, *metrics.values())])
         return
-    logged = probe.fit(Sweep, classes, train_set, val_set, lrs=args.lr_sweep)
+    logged = probe.fit(Sweep, classes, train_set, val_set)
     rows = [
         (lr, logged[f"val_acc1_lr{lr:g}"], logged[f"val_acc5_lr{lr:g}"])
         for lr in args.lr_sweep

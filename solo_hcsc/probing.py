@@ -33,12 +33,12 @@ class Probe:
         self.cached = getattr(args, "cache_features", False)
         training.check_ranges(args)
         resolve_hardware(args)
-        dali.check(args)
-        training.check_wandb(args)
         if self.cached and args.dali:
             raise UserError("--cache_features reads each image once with the default loader; leave out --dali")
         if self.cached and len(args.gpus) * args.num_nodes > 1:
             raise UserError("--cache_features works on one device; leave it out, or use --devices 1")
+        dali.check(args)
+        training.check_wandb(args)
         checkpoint = find_checkpoint(args.pretrained_feature_extractor)
         self.encoder = load_encoder(checkpoint, args.encoder, args.crop_size[0])
         args.encoder = self.encoder.name
@@ -54,9 +54,9 @@ class Probe:
         return (val, val) if self.cached else (train, val)
 
     def fit(
-        self, model_class: type[LinearModel], num_classes: int, train_set: Dataset, val_set: Dataset, **settings: Any
+        self, model_class: type[LinearModel], num_classes: int, train_set: Dataset, val_set: Dataset
     ) -> dict[str, float]:
-        """Trains `model_class` on the images and returns what it logged last; empty if it did not validate."""
+        """Trains `model_class`, which gets every flag, and returns what it logged last."""
         args = self.args
         args.num_classes = num_classes
         images = len(train_set)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ class Probe:
         if args.dali:
             model_class = dali.linear_class(model_class, train_set, val_set, args)
         backbone = Cached(self.encoder.module) if self.cached else self.encoder.module
-        model = model_class(backbone, **data.framework_settings(args), **settings)
+        model = model_class(backbone, **data.framework_settings(args))
         resume = args.resume_from_checkpoint
         if resume is not None:
             check_resume(resume, model, args)

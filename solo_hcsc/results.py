@@ -24,6 +24,7 @@ _PACKAGES = (
     "pytorch-lightning",
     "torchmetrics",
     "timm",
+    "numpy",
     "scikit-learn",
     "faiss-cpu",
     "faiss-gpu",
@@ -56,9 +57,14 @@ def write_result(
         "command": f"python -m solo_hcsc.{evaluation} {shlex.join(sys.argv[1:])}",
         "versions": versions(),
     }
+    write_whole(file, json.dumps(result, indent=2, default=str) + "\n")
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Writes a file that is never half there."""
     part = file.with_name(file.name + ".part")
     try:
-        part.write_text(json.dumps(result, indent=2, default=str) + "\n")
+        part.write_text(text, encoding="utf-8")
         os.replace(part, file)
     except OSError as error:
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error

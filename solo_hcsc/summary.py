@@ -1,34 +1,184 @@
 """`python -m solo_hcsc.summary FOLDER`: every evaluation result below a folder, in one table."""
 
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
+from solo_hcsc import paper
 from solo_hcsc.errors import UserError, command
 from solo_hcsc.flags import Parser
-from solo_hcsc.results import read_results, table
+from solo_hcsc.results import read_results, table, write_whole
+
+HEADER = ("evaluation", "setting", "method", "data", "measure", "value", "paper", "seconds", "checkpoint")
+_NAMES = {
+    "acc1": "top-1",
+    "acc5": "top-5",
+    "mAP11": "mAP 11-point",
+    "mAP": "mAP all-point",
+    "nmi": "NMI",
+    "ami": "AMI",
+}
 
 
 @command
 def main(argv: Sequence[str]) -> None:
-    parser = Parser(prog="solo_hcsc.summary", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to look for results")
-    folder = parser.parse(argv).folder
-    results = read_results(folder)
+    args = parse(argv)
+    results = read_results(args.folder)
     if not results:
-        raise UserError(f"{folder}: no evaluation results below it; run solo_hcsc.knn or solo_hcsc.linear")
-    rows = [
-        (
-            result["evaluation"],
-            result["method"] or "?",
+        raise UserError(f"{args.folder}: no evaluation results below it; run solo_hcsc.knn or solo_hcsc.linear first")
+    rows = [row for result in results for row in rows_of(result)]
+    order = list(paper.MEASURES)
+    rows.sort(key=lambda row: (row[3], order.index(row[0]) if row[0] in order else len(order)))
+    files = args.folder / "summary.md", args.folder / "summary.html"
+    for file, render in zip(files, (markdown, html), strict=True):
+        write_whole(file, render(rows))
+    print(table(HEADER, rows))
+    print(f"also as {files[0]} and {files[1]}")
+
+
+def parse(argv: Sequence[str]) -> Namespace:
+    parser = Parser(
+        prog="solo_hcsc.summary",
+        description="Every evaluation result below a folder in one table, with the paper's figures for models like "
+        "these beside them; written to summary.md and summary.html there.",
+    )
+    parser.add_argument("folder", type=Path, help="where to look for results")
+    args = parser.parse(argv)
+    if not args.folder.is_dir():
+        raise UserError(f"{args.folder}: there is no such folder")
+    return args
+
+
+def rows_of(result: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A result's rows: one, or one for each way of clustering."""
+    evaluation, settings = result["evaluation"], result["settings"]
+    parts = [(setting_of(evaluation, settings), result["metrics"])]
+    if evaluation == "clustering":
+        parts = [(row["name"], row) for row in settings["all"]]
+    for setting, metrics in parts:
+        names = [name for name in paper.MEASURES.get(evaluation, metrics) if name in metrics]
+        found = paper.find(evaluation, result["dataset"], protocol_of(evaluation, settings, setting), *_model(result))
+        yield (
+            evaluation,
+            setting,
+            _method(result),
             result["dataset"],
-            float(result["metrics"]["acc1"]),
-            float(result["metrics"]["acc5"]),
-            float(result["seconds"]),
+            " / ".join(_NAMES.get(name, name) for name in names),
+            " / ".join(_figure(evaluation, metrics[name]) for name in names),
+            "" if found is None else " / ".join(_figure(evaluation, v) for v in found.values if v is not None),
+            f"{result['seconds']:.0f}",
             result["checkpoint"],
         )
-        for result in results
-    ]
-    print(table(("evaluation", "method", "data", "top-1 %", "top-5 %", "seconds", "checkpoint"), rows))
+
+
+def setting_of(evaluation: str, settings: dict[str, Any]) -> str:
+    """What tells results of one evaluation apart."""
+    said = []
+    if evaluation in ("knn", "zeroshot"):
+        said = [f"k={settings['k']}", *(["projector"] if settings.get("features") == "projector" else [])]
+    elif evaluation == "semisup":
+        said = [_share(settings)]
+    elif "config" in settings:
+        said = [settings["config"]]
+    if "chosen" in settings:
+        said.append(f"lr {settings['lr']:g}, {settings['chosen']}")
+    if str(settings.get("features", "")).startswith("cached"):
+        said.append("cached features")
+    return ", ".join(said)
+
+
+def protocol_of(evaluation: str, settings: dict[str, Any], setting: str) -> str:
+    """The paper's name for how this was done, if it did so too."""
+    if evaluation == "clustering":
+        return setting
+    ours = settings.get("features", "backbone") != "backbone" or "chosen" in settings
+    if ours:
+        return "not in the paper"
+    if evaluation == "semisup":
+        return _share(settings)
+    return settings.get("config", "none of the paper's") if evaluation == "linear" else ""
+
+
+def _share(settings: dict[str, Any]) -> str:
+    percent = 100 * settings["label_fraction"]
+    return f"{round(percent) if abs(percent - round(percent)) < 0.1 else round(percent, 2)} % of labels"
+
+
+def _model(result: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    return result["method"], result.get("pretraining", {})
+
+
+def _method(result: dict[str, Any]) -> str:
+    method, pretraining = _model(result)
+    epochs = f", {pretraining['max_epochs']} epochs" if "max_epochs" in pretraining else ""
+    return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}"
+
+
+def _figure(evaluation: str, value: float) -> str:
+    return f"{value:.3f}" if evaluation == "clustering" else f"{value:.2f}"
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|" + "---|" * len(HEADER)
+    return "\n".join([line(HEADER), rule, *map(line, rows), "", footnote(rows), ""])
+
+
+def html(rows: Sequence[Sequence[str]]) -> str:
+    def cells(tag: str, values: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(value)}</{tag}>" for value in values) + "</tr>"
+
+    body = "\n".join(cells("td", row) for row in rows)
+    return _PAGE.format(head=cells("th", HEADER), body=body, footnote=escape(footnote(rows)))
+
+
+def footnote(rows: Sequence[Sequence[str]]) -> str:
+    return _FOOTNOTE + (_FOOTNOTE_VOC if any(row[0] == "voc" for row in rows) else "")
+
+
+_FOOTNOTE = (
+    "Accuracies and mAP in percent. The column paper has what the paper reports for the same method, ResNet-50, epochs "
+    "and protocol on the same data; it is empty where there is none. KNN takes the best K on the validation images, as "
+    "the paper does."
+)
+_FOOTNOTE_VOC = (
+    " On VOC07 the authors' released code averages precision over the classes of each image, ours over the images of "
+    "each class, as the benchmark does: these figures of the paper's own models do not compare."
+)
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Evaluation results</title>
+<style>
+:root {{ color-scheme: light dark; --line: #8884; --soft: #8881; }}
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; }}
+th, td {{ border-bottom: 1px solid var(--line); padding: .4rem .7rem; text-align: left; white-space: nowrap; }}
+td:nth-child(6), td:nth-child(7), td:nth-child(8) {{ font-variant-numeric: tabular-nums; text-align: right; }}
+td:last-child {{ font-family: ui-monospace, monospace; font-size: 12px; }}
+tbody tr:hover {{ background: var(--soft); }}
+p {{ max-width: 60rem; }}
+</style>
+<h1>Evaluation results</h1>
+<div class="scroll">
+<table>
+<thead>
+{head}
+</thead>
+<tbody>
+{body}
+</tbody>
+</table>
+</div>
+<p>{footnote}</p>
+</html>
+"""
 
 
 if __name__ == "__main__":

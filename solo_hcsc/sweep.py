@@ -15,15 +15,15 @@ from solo_hcsc.probing import GroupedModel
 class Sweep(GroupedModel):
     """One classifier per learning rate; they share each batch's features, and nothing else."""
 
-    def __init__(self, backbone: nn.Module, lrs: Sequence[float], **settings: Any) -> None:
+    def __init__(self, backbone: nn.Module, lr_sweep: Sequence[float], **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.lrs = lrs
+        self.lrs = lr_sweep
         first = self.classifier
-        self.classifier = nn.ModuleList(nn.Linear(first.in_features, first.out_features) for _ in lrs)
+        self.classifier = nn.ModuleList(nn.Linear(first.in_features, first.out_features) for _ in self.lrs)
         for head in self.classifier:
             head.load_state_dict(first.state_dict())  # only the learning rate tells them apart
         self.means: Any = nn.ModuleDict(
-            {f"{kind}_{i}": MeanMetric() for i in range(len(lrs)) for kind in ("loss", "acc1", "acc5")}
+            {f"{kind}_{i}": MeanMetric() for i in range(len(self.lrs)) for kind in ("loss", "acc1", "acc5")}
         )
 
     def groups(self) -> list[dict[str, Any]]:

@@ -220,8 +220,9 @@ def test_download_that_fails(refused, monkeypatch):
     assert "the network is down" in line
 
 
-@pytest.mark.parametrize("module", ["linear", "knn"])
+@pytest.mark.parametrize("module", ["linear", "knn", "semisup"])
 def test_evaluation_refuses(module, custom, tmp_path, refused):
+    custom = [*custom, "--label_fraction", "0.5"] if module == "semisup" else custom
     assert "--pretrained_feature_extractor is missing" in refused(module, *custom)
     assert "--no_labels: an evaluation needs labels" in refused(
         module, *custom, "--no_labels", "--pretrained_feature_extractor", "nowhere.ckpt"
@@ -230,7 +231,7 @@ def test_evaluation_refuses(module, custom, tmp_path, refused):
     (tmp_path / "empty").mkdir()
     assert "no checkpoint" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
     torch.save({"state_dict": {"fc.weight": torch.zeros(1)}}, tmp_path / "empty" / "x.ckpt")
-    assert "no weight named encoder.*" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
+    assert "empty/x.ckpt: no encoder in it" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
     torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(64, 3, 7, 7)}}, tmp_path / "empty" / "x.ckpt")
     where = ["--pretrained_feature_extractor", "empty"]
     assert "say the architecture with --encoder" in refused(module, *custom, *where)
@@ -280,8 +281,57 @@ def test_linear_refuses_fewer_images_than_a_batch(flags, custom, tmp_path, refus
     assert "do not fill one batch; lower --batch_size" in line
 
 
+EVALUATION = {
+    "unknown configuration": ("linear", ["--config", "nope"], "invalid choice: 'nope'"),
+    "sweep of nothing": ("linear", ["--lr_sweep", "0"], "--lr_sweep 0: must be greater than 0"),
+    "sweep of one twice": ("linear", ["--lr_sweep", "1", "1.0"], "--lr_sweep: a learning rate is given twice"),
+    "sweep that watches": ("linear", ["--lr_sweep", "--scheduler", "reduce"], "--lr_sweep: --scheduler reduce"),
+    "cache with DALI": ("linear", ["--cache_features", "--dali"], "--cache_features reads each image once"),
+    "cache on two": ("linear", ["--cache_features", "--devices", "2"], "--cache_features works on one device"),
+    "one class": ("linear", ["--train_dir", "flat"], "only one class ('class 0')"),
+    "one class for KNN": ("knn", ["--train_dir", "flat", "--k", "1"], "only one class ('class 0')"),
+    "K larger than the bank": ("knn", ["--k", "10", "37"], "--k 37: there are only 36 training images"),
+    "projector of a plain encoder": (
+        "knn",
+        ["--k", "1", "--features", "projector"],
+        "no args.json of a pretraining run",
+    ),
+    "no share": ("semisup", [], "--label_fraction is missing"),
+    "share of 2": ("semisup", ["--label_fraction", "2"], "--label_fraction 2: must be above 0"),
+    "share and list": ("semisup", ["--label_fraction", "0.1", "--label_list", "x"], "exclude each other"),
+    "missing list": ("semisup", ["--label_list", "nope.txt"], "--label_list nope.txt: cannot be read (No such file"),
+    "list with DALI": ("semisup", ["--label_fraction", "0.1", "--dali"], "--dali: semisup reads"),
+    "head": ("semisup", ["--label_fraction", "0.1", "--head_lr", "0"], "--head_lr 0: must be greater than 0"),
+}
+
+
+@pytest.mark.parametrize("name", EVALUATION)
+def test_evaluation_flags_are_refused(name, custom, tmp_path, refused):
+    module, flags, reason = EVALUATION[name]
+    torch.save(resnet18().state_dict(), tmp_path / "x.ckpt")
+    small = [*SMALL[:6], *([] if module == "knn" else SMALL[6:])]
+    assert reason in refused(module, *custom, *small, "--pretrained_feature_extractor", "x.ckpt", *flags)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"nope.png\n", "line 1: 'nope.png' is not among the training images"),
+        (b"\n \n", "it names no image"),
+        (b"\xff\xfe\x00", "cannot be read (not a text file)"),
+    ],
+)
+def test_list_of_labels_is_refused(content, reason, custom, tmp_path, refused):
+    torch.save(resnet18().state_dict(), tmp_path / "x.ckpt")
+    (tmp_path / "list.txt").write_bytes(content)
+    line = refused("semisup", *custom, *SMALL, "--pretrained_feature_extractor", "x.ckpt", "--label_list", "list.txt")
+    assert "--label_list list.txt" in line
+    assert reason in line
+
+
 def test_summary_of_nothing(tmp_path, refused):
     assert "no evaluation results" in refused("summary", tmp_path)
+    assert "there is no such folder" in refused("summary", "nowhere")
 
 
 def test_refusal_is_one_line_in_a_process_of_its_own_too(custom, tmp_path):

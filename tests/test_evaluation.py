@@ -1,0 +1,203 @@
+"""Evaluations: which checkpoints they take, and that each does what its name says."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+import timm
+import torch
+from tiny import only, run_here
+from torch import nn
+from torchvision.models import resnet18, resnet50
+
+from solo_hcsc import checkpoints, linear, semisup
+from solo_hcsc.checkpoints import load_encoder, load_projector
+from solo_hcsc.results import read_results
+
+QUICK = "--crop_size 32 --num_workers 0 --accelerator cpu --batch_size 8 --max_epochs 2".split()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A ResNet-18 with random weights, as torchvision saves it."""
+    torch.manual_seed(0)
+    file = tmp_path_factory.mktemp("encoder") / "resnet18.pth"
+    torch.save(resnet18().state_dict(), file)
+    return file
+
+
+# ---- checkpoints ----
+
+
+def moco(model: nn.Module, features: int, prefix: str = "module.", projector: str = "mlp") -> dict:
+    """A file as MoCo's and the authors' training writes it: both encoders, the queue, the optimiser, the epoch."""
+    model.fc = (
+        nn.Linear(features, 128)
+        if projector == "linear"
+        else nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, 128))
+    )
+    weights = model.state_dict()
+    state = {f"{prefix}encoder_{side}.{key}": value for side in "qk" for key, value in weights.items()}
+    state |= {f"{prefix}queue": torch.zeros(128, 16), f"{prefix}queue_ptr": torch.zeros(1, dtype=torch.long)}
+    return {"epoch": 200, "arch": "resnet50", "state_dict": state, "optimizer": {"state": {}, "param_groups": []}}
+
+
+def test_authors_checkpoint_gives_every_encoder_weight_and_leaves_none(tmp_path):
+    torch.manual_seed(1)
+    model = resnet50()
+    torch.save(moco(model, 2048), tmp_path / "hcsc_200eps.pth")
+    found = load_encoder(tmp_path / "hcsc_200eps.pth", None, 224)
+    expected = {key: value for key, value in model.state_dict().items() if not key.startswith("fc.")}
+    taken = found.module.state_dict()
+    assert found.name == "resnet50"
+    assert taken.keys() == expected.keys()
+    assert all(torch.equal(taken[key], expected[key]) for key in expected)
+    assert f"encoder: {len(expected)} weights of resnet50 taken" in found.taken
+    assert re.search(r"not used: encoder_k 322, encoder_q\.fc 4, queue 1, queue_ptr 1", found.taken)
+    projector = load_projector(found)
+    features = torch.randn(2, 2048)
+    assert torch.equal(projector(features), model.fc(features))
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "timm", "moco v1", "without DataParallel", "DataParallel", "backbone"])
+def test_other_formats_give_every_encoder_weight(kind, tmp_path):
+    torch.manual_seed(2)
+    model = timm.create_model("resnet18") if kind == "timm" else resnet18()
+    content = {
+        "torchvision": lambda: model.state_dict(),
+        "timm": lambda: model.state_dict(),
+        "moco v1": lambda: moco(model, 512, projector="linear"),
+        "without DataParallel": lambda: moco(model, 512, prefix=""),
+        "DataParallel": lambda: {"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}},
+        "backbone": lambda: {
+            "state_dict": {f"backbone.{k}": v for k, v in model.state_dict().items() if not k.startswith("fc.")}
+        },
+    }[kind]()
+    torch.save(content, tmp_path / "x.pth")
+    found = load_encoder(tmp_path / "x.pth", None, 224)
+    images = torch.randn(2, 3, 64, 64)
+    model.fc = nn.Identity()
+    with torch.no_grad():
+        assert torch.allclose(found.module.eval()(images), model.eval()(images), atol=1e-5)
+    if kind == "moco v1":
+        assert load_projector(found)(torch.zeros(1, 512)).shape == (1, 128)
+
+
+def test_newest_checkpoint_of_a_folder_is_not_one_of_an_evaluation(tmp_path):
+    for name, args in (("pretrained", {"method": "hcsc"}), ("linear", {"pretrained_feature_extractor": "x"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.ckpt").touch()
+        (tmp_path / name / "args.json").write_text(json.dumps(args))
+    assert checkpoints.find_checkpoint(tmp_path) == tmp_path / "pretrained" / "x.ckpt"
+
+
+# ---- linear ----
+
+
+def test_configurations_are_those_of_the_papers_appendix():
+    flags = "--dataset digits --pretrained_feature_extractor x --config".split()
+    for config, lr, scheduler, steps in (
+        ("pcl", 5.0, "step", [60, 80]),
+        ("adco", 10.0, "cosine", None),
+        ("moco", 30.0, "step", [60, 80]),
+    ):
+        args = linear.parse([*flags, config])
+        assert (args.lr, args.scheduler, args.lr_decay_steps) == (lr, scheduler, steps)
+        assert (args.weight_decay, args.batch_size, args.max_epochs, args.optimizer) == (0.0, 256, 100, "sgd")
+    assert linear.parse([*flags, "pcl", "--lr", "2", "--max_epochs", "3"]).lr == 2
+
+
+def test_swept_classifiers_are_those_that_each_learning_rate_alone_gives(custom, encoder, tmp_path, capsys):
+    flags = [*custom, *QUICK, "--cache_features", "--scheduler", "cosine", "--pretrained_feature_extractor", encoder]
+    run_here("linear", *flags, "--lr_sweep", 0.1, 3, "--checkpoint_dir", tmp_path / "sweep")
+    out = capsys.readouterr().out
+    assert re.search(r"^0\.10 +\d+\.\d\d +\d", out, re.M)
+    assert "chosen on the validation images" in out
+    assert "without augmentation: a quick answer" in out
+    swept = torch.load(only(tmp_path / "sweep", "*.ckpt"), weights_only=True)["state_dict"]
+    result = read_results(tmp_path / "sweep")[0]
+    for number, lr in enumerate((0.1, 3)):
+        run_here("linear", *flags, "--lr", lr, "--checkpoint_dir", tmp_path / str(lr))
+        alone = torch.load(only(tmp_path / str(lr), "*.ckpt"), weights_only=True)["state_dict"]
+        assert torch.allclose(swept[f"classifier.{number}.weight"], alone["classifier.weight"], atol=1e-6)
+        metrics = read_results(tmp_path / str(lr))[0]["metrics"]
+        assert result["settings"]["all"][number]["acc1"] == pytest.approx(metrics["acc1"], abs=1e-4)
+    assert result["metrics"]["acc1"] == max(row["acc1"] for row in result["settings"]["all"])
+    assert result["settings"]["features"] == "cached, without augmentation"
+
+
+def test_sweep_works_on_augmented_images_too(custom, encoder, tmp_path):
+    flags = [*custom, *QUICK, "--scheduler", "step", "--lr_decay_steps", 1, "--pretrained_feature_extractor", encoder]
+    run_here("linear", *flags, "--lr_sweep", "--checkpoint_dir", tmp_path)
+    result = read_results(tmp_path)[0]
+    assert len(result["settings"]["all"]) == len(linear.SWEEP)
+    assert "features" not in result["settings"]
+
+
+def test_result_has_what_it_takes_to_repeat_it(custom, encoder, tmp_path):
+    import hashlib
+
+    run_here(
+        "knn",
+        *custom,
+        *"--crop_size 32 --num_workers 0 --k 1 5 --method mine --pretrained_feature_extractor".split(),
+        encoder,
+    )
+    result = json.loads((encoder.parent / "knn-custom.json").read_text())
+    assert result["checkpoint_sha256"] == hashlib.sha256(encoder.read_bytes()).hexdigest()
+    assert result["command"].startswith("python -m solo_hcsc.knn --dataset custom --data_dir ")
+    assert result["method"] == "mine"
+    assert result["data"]["train_images"] == 36
+    assert result["data"]["val_images"] == 9
+    assert {row["k"] for row in result["settings"]["all"]} == {1, 5}
+    assert result["seconds"] > 0
+    assert result["versions"].keys() >= {"python", "torch", "solo-learn", "scikit-learn"}
+
+
+# ---- semi-supervised ----
+
+
+def test_draws_are_stratified_and_reproducible():
+    labels = [0] * 300 + [1] * 100 + [2] * 30 + [7]
+    chosen = semisup.draw(labels, 0.1, seed=3)
+    assert Counter(labels[i] for i in chosen) == {0: 30, 1: 10, 2: 3, 7: 1}
+    assert chosen == semisup.draw(labels, 0.1, seed=3)
+    assert chosen != semisup.draw(labels, 0.1, seed=4)
+    assert len(set(chosen)) == len(chosen)
+    assert semisup.draw(labels, 1.0, seed=0) == list(range(len(labels)))
+
+
+def test_fine_tuning_trains_the_encoder_and_reports_the_last_epoch_and_the_best(custom, encoder, tmp_path, capsys):
+    flags = [*custom, *QUICK, "--label_fraction", 0.5, "--head_lr", 0.1, "--pretrained_feature_extractor", encoder]
+    run_here("semisup", *flags, "--max_epochs", 3, "--lr_decay_steps", 2, "--checkpoint_dir", tmp_path)
+    out = capsys.readouterr().out
+    assert "18 labels for 36 images (50.00% of each class" in out
+    assert re.search(r"last epoch +\d", out)
+    assert "best epoch (chosen on the validation images)" in out
+    checkpoint = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)
+    before = torch.load(encoder, weights_only=True)
+    assert not torch.equal(checkpoint["state_dict"]["backbone.conv1.weight"], before["conv1.weight"])
+    lrs = [group["initial_lr"] for group in checkpoint["optimizer_states"][0]["param_groups"]]
+    assert lrs == [0.005, 0.1]
+    result = read_results(tmp_path)[0]
+    assert result["settings"]["label_fraction"] == 0.5
+    assert result["data"]["labelled_images"] == 18
+    assert result["settings"]["best"]["acc1"] >= result["metrics"]["acc1"]
+
+
+def test_labels_come_from_a_list_as_imagenets(images, encoder, tmp_path):
+    """Names alone, as in the usual 1 % lists; also with a folder, and with a label behind."""
+    train = tmp_path / "train"
+    for number, folder in enumerate(("n01440764", "n02389026")):
+        (train / folder).mkdir(parents=True)
+        for index, file in enumerate(sorted((images / "train" / f"class {number}").glob("*.png"))):
+            (train / folder / f"{folder}_{index}.png").write_bytes(file.read_bytes())
+    lines = ["n01440764_3.png", "n02389026/n02389026_4.png", "", "train/n02389026/n02389026_5.png 1", "n01440764_3.png"]
+    (tmp_path / "1percent.txt").write_text("\n".join(lines) + "\n")
+    flags = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train", "--val_dir", "train", *QUICK]
+    flags += ["--pretrained_feature_extractor", encoder, "--checkpoint_dir", tmp_path / "runs", "--max_epochs", 1]
+    run_here("semisup", *flags, "--label_list", tmp_path / "1percent.txt")
+    result = read_results(tmp_path / "runs")[0]
+    assert result["data"]["labelled_images"] == 3
+    assert result["settings"]["label_fraction"] == pytest.approx(3 / 24)

@@ -1,0 +1,121 @@
+"""Results in one table, with the paper's figures beside those that are comparable."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from tiny import run_here
+
+from solo_hcsc.paper import PUBLISHED, find
+
+
+def result(evaluation="knn", dataset="imagenet", method="hcsc", settings=None, metrics=None, **pretraining):
+    return {
+        "evaluation": evaluation,
+        "dataset": dataset,
+        "method": method,
+        "metrics": metrics or {"acc1": 60.1, "acc5": 80.2},
+        "settings": settings or {"k": 20, "features": "backbone"},
+        "checkpoint": "runs/x.ckpt",
+        "seconds": 12.3,
+        "pretraining": {"encoder": "resnet50", "dataset": "imagenet", "max_epochs": 200, **pretraining},
+    }
+
+
+def summary_of(tmp_path, capsys, *results):
+    for number, content in enumerate(results):
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+    run_here("summary", tmp_path)
+    return capsys.readouterr().out, (tmp_path / "summary.md").read_text(), (tmp_path / "summary.html").read_text()
+
+
+def test_papers_figures_stand_beside_matching_rows_only(tmp_path, capsys):
+    rows = [
+        (result(), "60.70"),
+        (result(multi_crop=True), "66.60"),
+        (result(max_epochs=800), "64.50"),
+        (result(method="mocov2plus"), "55.80"),
+        (result(settings={"k": 20, "features": "projector"}), ""),
+        (result(encoder="resnet18"), ""),
+        (result(dataset="digits"), ""),
+        (result(max_epochs=100), ""),
+        (result("linear", settings={"config": "adco"}), "68.90"),
+        (result("linear", settings={"config": "pcl with other lr"}), ""),
+        (result("linear", settings={"config": "pcl", "features": "cached, without augmentation"}), ""),
+        (result("semisup", settings={"label_fraction": 0.01}), "48.00 / 75.60"),
+        (result("semisup", settings={"label_fraction": 128116 / 1281167}), "64.30 / 86.00"),
+        (result("semisup", settings={"label_fraction": 0.05}), ""),
+        (result("voc", "voc07", settings={"lr": 0.05}, metrics={"mAP11": 80.0, "mAP": 81.0}), "92.80"),
+        (result("places", "places205", settings={"lr": 3.0}), "52.20"),
+        (result("zeroshot", "cub"), "26.90"),
+    ]
+    for number, (one, expected) in enumerate(rows):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _, text, _ = summary_of(folder, capsys, one)
+        assert text.splitlines()[2].split(" | ")[6] == expected, one
+
+
+def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
+    ways = [
+        {"name": "k-means k=1000", "nmi": 0.5, "ami": 0.4},
+        {"name": "hierarchy level 3 (1000 prototypes)", "nmi": 0.6123, "ami": 0.5},
+    ]
+    out, text, _ = summary_of(tmp_path, capsys, result("clustering", settings={"all": ways}, metrics=ways[0]))
+    assert "0.612 / 0.500" in out
+    assert "| NMI / AMI | 0.612 / 0.500 | 0.638 / 0.616 |" in text
+    assert "| k-means k=1000 | hcsc, 200 epochs | imagenet | NMI / AMI | 0.500 / 0.400 |  |" in text
+
+
+def test_figures_are_the_papers():
+    """Some of each table, typed from the paper."""
+    model = {"encoder": "resnet50"}
+    for evaluation, dataset, setting, method, more, values in (
+        ("linear", "imagenet", "pcl", "hcsc", {}, (69.2, None)),
+        ("linear", "imagenet", "moco", "mocov2plus", {}, (67.5, None)),
+        ("knn", "imagenet", "", "swav", {"multi_crop": True, "max_epochs": 400}, (64.3, None)),
+        ("semisup", "imagenet", "10 % of labels", "swav", {"multi_crop": True}, (65.5, 87.5)),
+        ("clustering", "imagenet", "hierarchy level 1 (25000 prototypes)", "hcsc", {}, (0.629, 0.462)),
+        ("places", "places205", "", "hcsc", {"multi_crop": True}, (55.0, None)),
+    ):
+        found = find(evaluation, dataset, setting, method, model | more)
+        assert found is not None
+        assert found.values == values
+    keys = [(p.evaluation, p.dataset, p.setting, p.method, p.multi_crop, p.epochs) for p in PUBLISHED]
+    assert len(keys) == len(set(keys))
+
+
+class Cells(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.texts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_names_are_escaped(tmp_path, capsys):
+    nasty = "<script>alert(1)</script>|&"
+    _, text, page = summary_of(tmp_path, capsys, result(method=nasty))
+    cells = Cells()
+    cells.feed(page)
+    assert "script" not in cells.tags
+    assert f"{nasty}, 200 epochs" in cells.texts
+    assert "&lt;script&gt;" in page
+    assert all(line.replace("\\|", "").count("|") == 10 for line in text.splitlines()[:3])
+
+
+@pytest.mark.parametrize("content", ["{", '{"evaluation": "knn", "metrics"', "\x00"])
+def test_corrupt_result_is_named(content, tmp_path, capsys):
+    (tmp_path / "good.json").write_text(json.dumps(result()))
+    (tmp_path / "knn.json").write_text(content)
+    with pytest.raises(SystemExit) as stopped:
+        run_here("summary", tmp_path)
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert f"{tmp_path / 'knn.json'}: not readable as JSON" in lines[0]
+    assert not list(tmp_path.glob("summary.*"))
