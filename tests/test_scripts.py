@@ -96,3 +96,31 @@ def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_p
     accuracies = [knn_accuracy(encoder, tmp_path, k=200) for encoder in (untrained, trained)]
     assert accuracies[0] < 85
     assert accuracies[1] > 86
+
+
+def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
+    """The commands of evaluate_all.sh, as bash makes them, in this process and with fewer epochs."""
+    script = (ROOT / "scripts" / "evaluate_all.sh").read_text().replace("source ", ": ")
+    shown = "python() { printf '%s\\n' \"$(printf '%q ' \"$@\")\" >&3; }\n" + script
+    out = subprocess.run(["bash", "-c", f"exec 3>&1 >/dev/null\n{shown}"], capture_output=True, text=True, check=True)
+    commands = [shlex.split(line) for line in out.stdout.splitlines()]
+    modules = [words[1].removeprefix("solo_hcsc.") for words in commands]
+    assert modules == ["pretrain", "knn", "clustering", "linear", "linear", "semisup", "semisup", "summary"]
+    monkeypatch.chdir(tmp_path)
+    quick = "--num_workers 0 --accelerator cpu".split()
+    few = {
+        "pretrain": "--max_epochs 2 --proto_warmup_epochs 1 --limit_train_batches 2 --limit_val_batches 1 --batch_size 32",
+        "linear": "--max_epochs 1 --limit_train_batches 1 --limit_val_batches 1",
+        "semisup": "--max_epochs 1 --limit_val_batches 1 --check_val_every_n_epoch 1",
+    }
+    for module, words in zip(modules, commands, strict=True):
+        run_here(module, *words[2:], *(few.get(module, "").split()), *(quick if module != "summary" else []))
+    text = only(tmp_path, "summary.md").read_text()
+    for evaluation in (
+        "knn | k=",
+        "linear | adco with other lr",
+        "linear | pcl with other max_epochs",
+        "semisup | 1 %",
+    ):
+        assert f"| {evaluation}" in text
+    assert "hierarchy level 3 (15 prototypes)" in text
