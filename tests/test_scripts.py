@@ -109,7 +109,7 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = "--num_workers 0 --accelerator cpu".split()
     few = {
-        "pretrain": "--max_epochs 2 --proto_warmup_epochs 1 --limit_train_batches 2 --limit_val_batches 1 --batch_size 32",
+        "pretrain": "--max_epochs 2 --proto_warmup_epochs 1 --limit_train_batches 2 --limit_val_batches 1",
         "linear": "--max_epochs 1 --limit_train_batches 1 --limit_val_batches 1",
         "semisup": "--max_epochs 1 --limit_val_batches 1 --check_val_every_n_epoch 1",
     }
