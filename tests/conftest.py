@@ -1,7 +1,9 @@
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
-from tiny import make_images
+from tiny import SMALL, make_images, run_here
 
 from solo_hcsc import compat
 
@@ -30,3 +32,39 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def custom(images: Path) -> list[str]:
     """The flags that name the tiny data set."""
     return ["--dataset", "custom", "--data_dir", str(images), "--train_dir", "train", "--val_dir", "val"]
+
+
+@pytest.fixture(scope="session")
+def hcsc_run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny HCSC run on `images`: a checkpoint before the first clustering, and one after it."""
+    folder = tmp_path_factory.mktemp("hcsc")
+    flags = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
+    flags += " --momentum_classifier --knn_eval --crop_size 32 16 --num_crops_per_aug 2 1 --num_sanity_val_steps 0"
+    flags += (
+        f" --max_epochs 2 --keep_checkpoints 2 --dataset custom --train_dir train --val_dir val --data_dir {images}"
+    )
+    run_here("pretrain", *SMALL, *flags.split(), "--checkpoint_dir", folder)
+    return next(folder.rglob("*.ckpt")).parent
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capfd):
+    """Calls an entry point that must refuse; returns the line it printed."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "no-netrc-here"))
+
+    def call(module: str, *flags: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["solo_hcsc", *map(str, flags)])
+        files = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as stopped:
+            importlib.import_module(f"solo_hcsc.{module}").main()
+        assert stopped.value.code == 2
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("error: ")
+        assert sorted(tmp_path.rglob("*")) == files
+        return lines[0]
+
+    return call

@@ -7,33 +7,9 @@ import torch
 from tiny import SMALL, make_images, only, run, run_here, where
 from torchvision.models import resnet18
 
-from solo_hcsc import knn, linear, pretrain, summary
+from solo_hcsc import pretrain
 
-MODULES = {"pretrain": pretrain, "linear": linear, "knn": knn, "summary": summary}
 MOCO = ["--method", "mocov2plus", "--queue_size", "16", "--max_epochs", "1"]
-
-
-@pytest.fixture
-def refused(tmp_path, monkeypatch, capfd):
-    """Calls an entry point that must refuse; returns the line it printed."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("WANDB_API_KEY", "WANDB_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "no-netrc-here"))
-
-    def call(module: str, *flags: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["solo_hcsc", *map(str, flags)])
-        files = sorted(tmp_path.rglob("*"))
-        with pytest.raises(SystemExit) as stopped:
-            MODULES[module].main()
-        assert stopped.value.code == 2
-        lines = capfd.readouterr().err.splitlines()
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("error: ")
-        assert sorted(tmp_path.rglob("*")) == files
-        return lines[0]
-
-    return call
 
 
 PRETRAIN = {
