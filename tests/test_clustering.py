@@ -150,7 +150,7 @@ def raw_embeddings(checkpoint: Path, folder: Path, side: str, project: bool):
 def spread_prototypes(checkpoint: Path, folder: Path) -> None:
     """Puts a tree in the checkpoint that tells its images apart, and keeps 3 of the 4 prototypes asked for.
 
-    After eight steps, batch norm's averages are so far from its batches' that centre crops all have one prototype.
+    After eight steps, centre crops all have one prototype; with batch norm's batches for its averages they have four.
     """
     z, _ = raw_embeddings(checkpoint, folder, "momentum_", project=True)
     whole = torch.load(checkpoint, weights_only=True)
