@@ -175,11 +175,11 @@ def labels_of(dataset: Dataset) -> list[int]:
     return [int(label) for label in getattr(dataset, "targets", getattr(dataset, "labels", ()))]
 
 
-def refuse_single_class(dataset: Dataset) -> None:
+def refuse_single_class(dataset: Dataset, flag: str = "--train_dir") -> None:
     """An evaluation on one class is right whatever the encoder does."""
     classes = getattr(dataset, "classes", None)
     if classes is not None and len(classes) < 2:
-        raise UserError(f"--train_dir: only one class ({classes[0]!r}); an evaluation needs at least two class folders")
+        raise UserError(f"{flag}: only one class ({classes[0]!r}); an evaluation needs at least two class folders")
 
 
 def evaluation_transforms(args: Namespace) -> tuple[Callable, Callable]:

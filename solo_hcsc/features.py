@@ -1,6 +1,7 @@
 """Features of a frozen encoder: which checkpoint, which images, on which device."""
 
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,9 @@ class Frozen:
 
 
 @torch.no_grad()
-def extract(module: nn.Module, dataset: Dataset, args: Namespace, title: str, device: torch.device) -> Features:
+def extract(
+    module: Callable[[torch.Tensor], torch.Tensor], dataset: Dataset, args: Namespace, title: str, device: torch.device
+) -> Features:
     """Every image once, through a module in evaluation mode."""
     images, done = len(dataset), 0  # type: ignore[arg-type]
     x, y = torch.empty(0), torch.empty(0)

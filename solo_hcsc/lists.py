@@ -16,24 +16,14 @@ _LABEL = re.compile("[0-9]{1,5}")  # a classifier of more classes would not fit 
 
 
 class ListedImages(Dataset):
-    """Images as (image, class), in the list's order; paths are relative to `root`.
+    """Images as (image, class), in a list's order."""
 
-    Only the first image is looked for here, since looking for millions takes minutes; another one that is missing ends
-    the run when it is read, as one that cannot be decoded does.
-    """
-
-    def __init__(self, file: Path, root: Path, transform: Callable) -> None:
+    def __init__(self, file: Path, samples: list[tuple[str, int]], classes: list[str], transform: Callable) -> None:
         self.file = file
+        self.samples = samples
+        self.targets = [label for _, label in samples]
+        self.classes = classes
         self.transform = transform
-        self.samples = [(os.path.join(root, path), label) for path, label in _read(file)]
-        self.targets = [label for _, label in self.samples]
-        self.classes = [str(number) for number in range(max(self.targets) + 1)]
-        first = self.samples[0][0]
-        if not os.path.isfile(first):
-            raise UserError(
-                f"{file}: its first image, {on_one_line(first)}, is not there; "
-                "--data_dir must be the folder that the list's paths start from"
-            )
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.samples[index]
@@ -41,6 +31,23 @@ class ListedImages(Dataset):
 
     def __len__(self) -> int:
         return len(self.samples)
+
+
+def read_list(file: Path, root: Path, transform: Callable) -> ListedImages:
+    """The images that a list names, by paths relative to `root`.
+
+    Only the first image is looked for here, since looking for millions takes minutes; another one that is missing ends
+    the run when it is read, as one that cannot be decoded does.
+    """
+    samples = [(os.path.join(root, path), label) for path, label in _read(file)]
+    first = samples[0][0]
+    if not os.path.isfile(first):
+        raise UserError(
+            f"{file}: its first image, {on_one_line(first)}, is not there; "
+            "--data_dir must be the folder that the list's paths start from"
+        )
+    classes = [str(number) for number in range(max(label for _, label in samples) + 1)]
+    return ListedImages(file, samples, classes, transform)
 
 
 def check_labels(train_set: ListedImages, val_set: ListedImages) -> None:

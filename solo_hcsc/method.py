@@ -141,6 +141,13 @@ class HCSC(BaseMomentumMethod):
             dist.broadcast_object_list(state, src=0)
             self.coding.set_extra_state(state[0])
 
+    @property
+    def clustered_side(self) -> tuple[nn.Module, nn.Module]:
+        """The encoder and the projector whose embeddings are clustered."""
+        if self.options.clustered_encoder == "momentum":
+            return self.momentum_encoder, self.momentum_projector
+        return self.encoder, self.projector
+
     @torch.no_grad()
     def extract(self) -> torch.Tensor | None:
         """Unit embeddings (N, D) of the training images' centre crops, in the data set's order; labels are not read.
@@ -150,9 +157,7 @@ class HCSC(BaseMomentumMethod):
         """
         if self.clustering_images is None:
             raise UserError("hcsc clusters the training images before an epoch: set `clustering_images` on the method")
-        momentum = self.options.clustered_encoder == "momentum"
-        encoder = self.momentum_encoder if momentum else self.encoder
-        projector = self.momentum_projector if momentum else self.projector
+        encoder, projector = self.clustered_side
         rank, processes = self.global_rank, self.trainer.world_size
         indices = spread(self.num_images, self.options.cluster_sample, self.current_epoch, self.seed)
         share = indices[rank::processes]

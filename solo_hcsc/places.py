@@ -28,13 +28,13 @@ def main(argv: Sequence[str]) -> None:
     methods = load_methods()
     args = parse(argv)
 
-    from solo_hcsc.lists import ListedImages, check_labels
+    from solo_hcsc.lists import check_labels, read_list
     from solo_hcsc.probing import Probe
 
     probe = Probe(args, "places", images_flag="--train_list")
     train_transform, val_transform = probe.transforms
-    train_set = ListedImages(args.train_list, args.data_dir, train_transform)
-    val_set = ListedImages(args.val_list, args.data_dir, val_transform)
+    train_set = read_list(args.train_list, args.data_dir, train_transform)
+    val_set = read_list(args.val_list, args.data_dir, val_transform)
     check_labels(train_set, val_set)
     logged = probe.fit(methods["linear"], len(train_set.classes), train_set, val_set)
     metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}

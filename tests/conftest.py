@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import make_images, run_here
+from tiny import SMALL, make_images, run_here
 from torchvision.models import resnet18
 
 from solo_hcsc import compat
@@ -33,6 +33,19 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def custom(images: Path) -> list[str]:
     """The flags that name the tiny data set."""
     return ["--dataset", "custom", "--data_dir", str(images), "--train_dir", "train", "--val_dir", "val"]
+
+
+@pytest.fixture(scope="session")
+def hcsc_run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny HCSC run on `images`: a checkpoint before the first clustering, and one after it."""
+    folder = tmp_path_factory.mktemp("hcsc")
+    flags = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
+    flags += " --momentum_classifier --knn_eval --crop_size 32 16 --num_crops_per_aug 2 1 --num_sanity_val_steps 0"
+    flags += (
+        f" --max_epochs 2 --keep_checkpoints 2 --dataset custom --train_dir train --val_dir val --data_dir {images}"
+    )
+    run_here("pretrain", *SMALL, *flags.split(), "--checkpoint_dir", folder)
+    return next(folder.rglob("*.ckpt")).parent
 
 
 @pytest.fixture(scope="session")

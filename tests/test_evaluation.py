@@ -18,15 +18,6 @@ from solo_hcsc.results import read_results
 QUICK = "--crop_size 32 --num_workers 0 --accelerator cpu --batch_size 8 --max_epochs 2".split()
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A ResNet-18 with random weights, as torchvision saves it."""
-    torch.manual_seed(0)
-    file = tmp_path_factory.mktemp("encoder") / "resnet18.pth"
-    torch.save(resnet18().state_dict(), file)
-    return file
-
-
 # ---- checkpoints ----
 
 
@@ -108,8 +99,8 @@ def test_configurations_are_those_of_the_papers_appendix():
     assert linear.parse([*flags, "pcl", "--lr", "2", "--max_epochs", "3"]).lr == 2
 
 
-def test_swept_classifiers_are_those_that_each_learning_rate_alone_gives(custom, encoder, tmp_path, capsys):
-    flags = [*custom, *QUICK, "--cache_features", "--scheduler", "cosine", "--pretrained_feature_extractor", encoder]
+def test_swept_classifiers_are_those_that_each_learning_rate_alone_gives(custom, untrained, tmp_path, capsys):
+    flags = [*custom, *QUICK, "--cache_features", "--scheduler", "cosine", "--pretrained_feature_extractor", untrained]
     run_here("linear", *flags, "--lr_sweep", 0.1, 3, "--checkpoint_dir", tmp_path / "sweep")
     out = capsys.readouterr().out
     assert re.search(r"^0\.10 +\d+\.\d\d +\d", out, re.M)
@@ -127,25 +118,25 @@ def test_swept_classifiers_are_those_that_each_learning_rate_alone_gives(custom,
     assert result["settings"]["features"] == "cached, without augmentation"
 
 
-def test_sweep_works_on_augmented_images_too(custom, encoder, tmp_path):
-    flags = [*custom, *QUICK, "--scheduler", "step", "--lr_decay_steps", 1, "--pretrained_feature_extractor", encoder]
+def test_sweep_works_on_augmented_images_too(custom, untrained, tmp_path):
+    flags = [*custom, *QUICK, "--scheduler", "step", "--lr_decay_steps", 1, "--pretrained_feature_extractor", untrained]
     run_here("linear", *flags, "--lr_sweep", "--checkpoint_dir", tmp_path)
     result = read_results(tmp_path)[0]
     assert len(result["settings"]["all"]) == len(linear.SWEEP)
     assert "features" not in result["settings"]
 
 
-def test_result_has_what_it_takes_to_repeat_it(custom, encoder, tmp_path):
+def test_result_has_what_it_takes_to_repeat_it(custom, untrained, tmp_path):
     import hashlib
 
     run_here(
         "knn",
         *custom,
         *"--crop_size 32 --num_workers 0 --k 1 5 --method mine --pretrained_feature_extractor".split(),
-        encoder,
+        untrained,
     )
-    result = json.loads((encoder.parent / "knn-custom.json").read_text())
-    assert result["checkpoint_sha256"] == hashlib.sha256(encoder.read_bytes()).hexdigest()
+    result = json.loads((untrained.parent / "knn-custom.json").read_text())
+    assert result["checkpoint_sha256"] == hashlib.sha256(untrained.read_bytes()).hexdigest()
     assert result["command"].startswith("python -m solo_hcsc.knn --dataset custom --data_dir ")
     assert result["method"] == "mine"
     assert result["data"]["train_images"] == 36
@@ -168,15 +159,15 @@ def test_draws_are_stratified_and_reproducible():
     assert semisup.draw(labels, 1.0, seed=0) == list(range(len(labels)))
 
 
-def test_fine_tuning_trains_the_encoder_and_reports_the_last_epoch_and_the_best(custom, encoder, tmp_path, capsys):
-    flags = [*custom, *QUICK, "--label_fraction", 0.5, "--head_lr", 0.1, "--pretrained_feature_extractor", encoder]
+def test_fine_tuning_trains_the_encoder_and_reports_the_last_epoch_and_the_best(custom, untrained, tmp_path, capsys):
+    flags = [*custom, *QUICK, "--label_fraction", 0.5, "--head_lr", 0.1, "--pretrained_feature_extractor", untrained]
     run_here("semisup", *flags, "--max_epochs", 3, "--lr_decay_steps", 2, "--checkpoint_dir", tmp_path)
     out = capsys.readouterr().out
     assert "18 labels for 36 images (50.00% of each class" in out
     assert re.search(r"last epoch +\d", out)
     assert "best epoch (chosen on the validation images)" in out
     checkpoint = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)
-    before = torch.load(encoder, weights_only=True)
+    before = torch.load(untrained, weights_only=True)
     assert not torch.equal(checkpoint["state_dict"]["backbone.conv1.weight"], before["conv1.weight"])
     lrs = [group["initial_lr"] for group in checkpoint["optimizer_states"][0]["param_groups"]]
     assert lrs == [0.005, 0.1]
@@ -186,7 +177,7 @@ def test_fine_tuning_trains_the_encoder_and_reports_the_last_epoch_and_the_best(
     assert result["settings"]["best"]["acc1"] >= result["metrics"]["acc1"]
 
 
-def test_labels_come_from_a_list_as_imagenets(images, encoder, tmp_path):
+def test_labels_come_from_a_list_as_imagenets(images, untrained, tmp_path):
     """Names alone, as in the usual 1 % lists; also with a folder, and with a label behind."""
     train = tmp_path / "train"
     for number, folder in enumerate(("n01440764", "n02389026")):
@@ -196,7 +187,7 @@ def test_labels_come_from_a_list_as_imagenets(images, encoder, tmp_path):
     lines = ["n01440764_3.png", "n02389026/n02389026_4.png", "", "train/n02389026/n02389026_5.png 1", "n01440764_3.png"]
     (tmp_path / "1percent.txt").write_text("\n".join(lines) + "\n")
     flags = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train", "--val_dir", "train", *QUICK]
-    flags += ["--pretrained_feature_extractor", encoder, "--checkpoint_dir", tmp_path / "runs", "--max_epochs", 1]
+    flags += ["--pretrained_feature_extractor", untrained, "--checkpoint_dir", tmp_path / "runs", "--max_epochs", 1]
     run_here("semisup", *flags, "--label_list", tmp_path / "1percent.txt")
     result = read_results(tmp_path / "runs")[0]
     assert result["data"]["labelled_images"] == 3

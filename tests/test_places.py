@@ -10,7 +10,7 @@ from tiny import ROOT, SMALL, only, run_here
 
 from solo_hcsc.errors import UserError
 from solo_hcsc.images import UnreadableImage
-from solo_hcsc.lists import ListedImages, check_labels
+from solo_hcsc.lists import check_labels, read_list
 
 NAMES = ["a/abbey/gsun_0.jpg", "a/airport terminal/gsun, 1.jpg", "b/bücherei/图.jpg"]
 
@@ -34,7 +34,7 @@ def make_places(root, per_class=4):
 def read(tmp_path, text, root=None):
     file = tmp_path / "list.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return ListedImages(file, root or tmp_path, lambda image: image.size)
+    return read_list(file, root or tmp_path, lambda image: image.size)
 
 
 def test_label_stands_after_the_last_separator(tmp_path):

@@ -68,8 +68,8 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
             for k in ks:
                 votes = weights.new_zeros(len(query), num_classes)
                 votes.scatter_add_(1, bank_labels[neighbours[:, :k]], weights[:, :k])
-                ranked = votes.topk(min(5, k, num_classes)).indices
-                correct = ranked == label[:, None]
+                votes, ranked = votes.topk(min(5, k, num_classes))
+                correct = (ranked == label[:, None]) & (votes > 0)  # a class without a vote is no guess
                 hits[k] += torch.stack([correct[:, 0].sum(), correct.sum()])
         return {k: tuple((100 * hit / len(labels)).tolist()) for k, hit in hits.items()}
 

@@ -1,0 +1,344 @@
+import json
+import math
+import shlex
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+from tiny import ROOT, only, run_here
+from torchvision import transforms
+from torchvision.models import resnet18
+
+from solo_hcsc import clustering, label_hierarchy
+from solo_hcsc.errors import UserError
+
+FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
+CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+
+# ---- the scores ----
+
+
+def plain_nmi(labels, clusters):
+    """Mutual information over the mean of the two entropies, by its definition."""
+    images = len(labels)
+    joint, rows, columns = Counter(zip(labels, clusters, strict=True)), Counter(labels), Counter(clusters)
+    mutual = 0.0
+    for (label, cluster), count in joint.items():
+        mutual += count / images * math.log(count * images / (rows[label] * columns[cluster]))
+    entropies = [-sum(n / images * math.log(n / images) for n in side.values()) for side in (rows, columns)]
+    return mutual / (sum(entropies) / 2)
+
+
+def test_scores_are_scikit_learns_and_the_definitions():
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 5, 60)
+    clusters = np.where(random.random(60) < 0.6, classes * 3, random.integers(0, 15, 60))  # numbers with gaps
+    coarse = classes // 2
+    found = clustering.agreement(clusters, [classes, coarse], "test")
+    assert found == {
+        "clusters": len(set(clusters.tolist())),
+        "nmi": normalized_mutual_info_score(classes, clusters),
+        "ami": adjusted_mutual_info_score(classes, clusters),
+        "ami_levels": [adjusted_mutual_info_score(coarse, clusters)],
+    }
+    assert found["nmi"] == pytest.approx(plain_nmi(classes.tolist(), clusters.tolist()), abs=1e-12)
+    assert 0.2 < found["ami"] < found["nmi"] < 1
+
+
+def test_scores_of_equal_partitions_are_1_and_of_chance_0():
+    classes = np.arange(2000) % 10
+    assert clustering.agreement((classes + 3) % 10, [classes], "test")["ami"] == pytest.approx(1)
+    chance = clustering.agreement(np.random.default_rng(0).integers(0, 200, 2000), [classes], "test")
+    assert abs(chance["ami"]) < 0.02  # its deviation is 0.0045 here
+    assert chance["nmi"] > 0.1  # many clusters agree with anything, which AMI corrects for
+    assert clustering.shown(-1e-9) == "0.000"
+
+
+# ---- label hierarchies ----
+
+
+def test_label_levels_by_hand(tmp_path):
+    """Three levels above the classes; chains end at different heights, and one class is another's parent."""
+    file = tmp_path / "labels.txt"
+    file.write_text(
+        "# animals\n\n"
+        "tabby cat: cat\n"
+        "  siamese :  cat  # inline\n"
+        "wolf: dog-like\n"
+        "cat: carnivore\n"
+        "dog-like: carnivore\n"
+        "carnivore: animal: of any kind\n"
+        "oak: tree\n"
+        "C#: language\n"
+        "not in the data: cat\n"
+    )
+    parents = label_hierarchy.read(file)
+    assert parents["siamese"] == "cat"
+    assert parents["carnivore"] == "animal: of any kind"
+    classes = ["wolf", "tabby cat", "oak", "cat", "siamese", "C#"]
+    found = label_hierarchy.levels(parents, classes)
+    by_class = [[level.names[group] for group in level.groups] for level in found]
+    top = "animal: of any kind"
+    assert by_class == [
+        classes,
+        ["dog-like", "cat", "tree", "carnivore", "cat", "language"],
+        ["carnivore", "carnivore", "tree", top, "carnivore", "language"],
+        [top, top, "tree", top, top, "language"],
+    ]
+    assert [len(level.names) for level in found] == [6, 5, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "classes", "groups"),
+    [("cifar10", CIFAR10, [10, 7, 2]), ("digits", [str(n) for n in load_digits().target_names], [10, 3, 2])],
+)
+def test_shipped_hierarchy_covers_exactly_its_classes(dataset, classes, groups):
+    parents = label_hierarchy.read(label_hierarchy.shipped(dataset))
+    assert sorted(parents.keys() - set(parents.values())) == sorted(classes)
+    assert [len(level.names) for level in label_hierarchy.levels(parents, classes)] == groups
+
+
+def test_other_data_sets_have_no_hierarchy():
+    assert label_hierarchy.shipped("custom") is None
+
+
+def test_class_that_the_file_does_not_mention():
+    with pytest.raises(UserError, match=r"x\.txt: says nothing of class 'd' and 1 other classes"):
+        label_hierarchy.levels({"a": "b", "b": "c"}, ["a", "e", "d", "c"], "x.txt")
+
+
+# ---- whole runs ----
+
+
+def checkpoint_of(run: Path, epoch: int) -> Path:
+    return only(run, f"*ep={epoch}.ckpt")
+
+
+@pytest.fixture
+def run_copy(hcsc_run, tmp_path):
+    """The run in a folder of its own, because an evaluation writes there."""
+    return Path(shutil.copytree(hcsc_run, tmp_path / "run"))
+
+
+def raw_embeddings(checkpoint: Path, folder: Path, side: str, project: bool):
+    """Unit vectors of the images' centre crops and their labels, from the checkpoint's tensors alone."""
+    state = torch.load(checkpoint, weights_only=True)["state_dict"]
+    encoder = resnet18()
+    encoder.fc = torch.nn.Identity()
+    prefix = f"{side}encoder."
+    encoder.load_state_dict({key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)})
+    crop = transforms.Compose([transforms.Resize(37), transforms.CenterCrop(32), transforms.ToTensor()])
+    files = sorted(folder.rglob("*.png"), key=str)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.228, 0.224, 0.225])
+    pixels = [((crop(Image.open(file).convert("RGB")).movedim(0, 2) - mean) / std).movedim(2, 0) for file in files]
+    with torch.no_grad():
+        out = encoder.eval()(torch.stack(pixels))
+        if project:
+            weights = [state[f"{side}projector.{layer}.{kind}"] for layer in (0, 2) for kind in ("weight", "bias")]
+            out = F.linear(F.linear(out, *weights[:2]).relu(), *weights[2:])
+    return F.normalize(out, dim=1), np.array([int(file.parent.name[-1]) for file in files])
+
+
+def spread_prototypes(checkpoint: Path, folder: Path) -> None:
+    """Puts a tree in the checkpoint that tells its images apart, and keeps 3 of the 4 prototypes asked for.
+
+    After eight steps, centre crops all have one prototype; with batch norm's batches for its averages they have four.
+    """
+    z, _ = raw_embeddings(checkpoint, folder, "momentum_", project=True)
+    whole = torch.load(checkpoint, weights_only=True)
+    state = whole["state_dict"]
+    state["coding.prototypes_0"] = torch.cat([z[[30, 3, 15]], z[[20]]])  # the last is padding
+    state["coding.parents_0"] = torch.tensor([1, 0, 1, 0])
+    state["coding._extra_state"]["kept"] = [3, 2]
+    torch.save(whole, checkpoint)
+
+
+def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp_path, monkeypatch, capsys):
+    checkpoint = checkpoint_of(run_copy, 1)
+    spread_prototypes(checkpoint, images / "train")
+    (tmp_path / "labels.txt").write_text("class 0: red\nclass 1: not red\nclass 2: not red\n")
+    seen = []
+    real = clustering.kmeans_clusters
+
+    def spy(embeddings, k, *rest):
+        seen.append((embeddings, real(embeddings, k, *rest)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(clustering, "kmeans_clusters", spy)
+    where = ["--pretrained_feature_extractor", checkpoint, "--label_hierarchy", tmp_path / "labels.txt"]
+    run_here("clustering", *custom, *FLAGS, *where, "--k", 5, 3, 5)
+    result = json.loads((run_copy / "clustering-custom.json").read_text())
+    rows = result["settings"]["all"]
+
+    expected, labels = raw_embeddings(checkpoint, images / "train", "", project=False)
+    groups = np.minimum(labels, 1)
+
+    def scores(clusters):
+        return {
+            "clusters": len(set(clusters.tolist())),
+            "nmi": pytest.approx(normalized_mutual_info_score(labels, clusters)),
+            "ami": pytest.approx(adjusted_mutual_info_score(labels, clusters)),
+            "ami_levels": [pytest.approx(adjusted_mutual_info_score(groups, clusters))],
+        }
+
+    assert [len(set(clusters.tolist())) for _, clusters in seen] == [5, 3]
+    for row, k, (embeddings, clusters) in zip(rows, (5, 3), seen, strict=False):
+        assert np.allclose(embeddings, expected, atol=1e-5)
+        assert row == {"kind": "k-means", "k": k, **scores(clusters)}
+
+    state = torch.load(checkpoint, weights_only=True)["state_dict"]
+    kept = state["coding._extra_state"]["kept"]
+    z, _ = raw_embeddings(checkpoint, images / "train", "momentum_", project=True)
+    bottom = (z @ state["coding.prototypes_0"][: kept[0]].T).argmax(dim=1)
+    top = state["coding.parents_0"][bottom]
+    assert rows[2:] == [
+        {"kind": "hierarchy", "level": 1, "prototypes": kept[0], **scores(bottom.numpy())},
+        {"kind": "hierarchy", "level": 2, "prototypes": kept[1], **scores(top.numpy())},
+    ]
+    assert (len(set(bottom.tolist())), len(set(top.tolist()))) == (3, 2)  # else this test would hold little
+
+    assert result["metrics"] == {"nmi": rows[0]["nmi"], "ami": rows[0]["ami"]}
+    assert result["data"]["train_images"] == 36
+    assert (result["evaluation"], result["method"], result["dataset"]) == ("clustering", "hcsc", "custom")
+    out = capsys.readouterr().out
+    assert "k-means k=5: clustering 36 embeddings of size 512" in out
+    table = out.splitlines()[-7:-1]
+    assert table[0].split("  ")[-1] == "AMI level 1 (2 groups)"
+    cells = [f"{rows[3][name]:.3f}" for name in ("nmi", "ami")] + [f"{rows[3]['ami_levels'][0]:.3f}"]
+    assert table[-1].split() == ["hierarchy", "level", "2", f"({kept[1]}", "prototypes)", *cells]
+
+
+@pytest.mark.parametrize("side", ["momentum", "online"])
+def test_tree_is_looked_up_in_the_embeddings_that_were_clustered(side, run_copy, images):
+    checkpoint, args = checkpoint_of(run_copy, 1), run_copy / "args.json"
+    state = torch.load(checkpoint, weights_only=True)
+    if side == "online":  # as --clustered_encoder online would have left it
+        settings = {"clustered_encoder": "online", "clustered_features": "images"}
+        args.write_text(json.dumps(json.loads(args.read_text()) | settings))
+        state["state_dict"]["coding.keys"] = torch.zeros(0, 128)
+        state["state_dict"]["projector.2.bias"] += torch.linspace(-1, 1, 128)  # a tiny run leaves the two sides alike
+        torch.save(state, checkpoint)
+    own = clustering.own_tree(checkpoint).side.eval()
+    prefix = "momentum_" if side == "momentum" else ""
+    expected, _ = raw_embeddings(checkpoint, images / "val", prefix, project=True)
+    other, _ = raw_embeddings(checkpoint, images / "val", "" if prefix else "momentum_", project=True)
+    flags = f"--dataset custom --data_dir {images} --val_dir val --split val --pretrained_feature_extractor x"
+    args = clustering.parse([*flags.split(), *FLAGS])
+    with torch.no_grad():
+        found = F.normalize(own(torch.stack([image for image, _ in clustering.read_split(args)])), dim=1)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(found, other, atol=1e-5)
+
+
+def test_run_without_a_tree_has_k_means_only(run_copy, custom, capsys):
+    where = ["--pretrained_feature_extractor", checkpoint_of(run_copy, 0)]
+    run_here("clustering", *custom, *FLAGS, *where, "--features", "projector", "--split", "val")
+    captured = capsys.readouterr()
+    assert "has no tree, because it had not clustered yet" in captured.err
+    result = json.loads((run_copy / "clustering-projector-val-custom.json").read_text())
+    assert [row["kind"] for row in result["settings"]["all"]] == ["k-means"]
+    assert result["settings"]["all"][0]["k"] == 3  # as many as classes
+    assert result["data"]["val_images"] == 9
+    assert "clustering 9 embeddings of size 128" in captured.out
+    assert "AMI level" not in captured.out
+
+
+def test_other_methods_have_k_means_only_and_digits_their_hierarchy(tmp_path, capsys):
+    torch.save(resnet18().state_dict(), tmp_path / "weights.pth")
+    assert clustering.own_tree(tmp_path / "weights.pth") is None
+    (tmp_path / "args.json").write_text(json.dumps({"method": "mocov2plus", "encoder": "resnet18"}))
+    where = ["--dataset", "digits", "--data_dir", tmp_path, "--pretrained_feature_extractor", tmp_path / "weights.pth"]
+    run_here("clustering", *where, *FLAGS, "--split", "val")
+    result = json.loads((tmp_path / "clustering-val-digits.json").read_text())
+    assert result["method"] == "mocov2plus"
+    assert [(row["kind"], row["k"]) for row in result["settings"]["all"]] == [("k-means", 10)]
+    assert result["settings"]["label_groups"] == [3, 2]
+    captured = capsys.readouterr()
+    assert "AMI level 1 (3 groups)  AMI level 2 (2 groups)" in captured.out
+    assert not captured.err
+
+
+def test_seed_decides_k_means():
+    points = F.normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), dim=1).numpy()
+    options = clustering.paper_kmeans()
+    first, again, other = (clustering.kmeans_clusters(points, 20, options, seed) for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize("script", ["imagenet", "cifar"])
+def test_flags_of_the_scripts_make_sense(script):
+    text = (ROOT / "scripts" / "clustering" / f"{script}.sh").read_text().partition(" -m solo_hcsc.clustering")[2]
+    words = [word for word in shlex.split(text.replace("$1", "cifar10")) if word.strip() and "@" not in word]
+    assert clustering.parse(words).k == ([25000, 1000] if script == "imagenet" else None)
+
+
+# ---- bad input ----
+
+REFUSED = {
+    "one cluster": (["--k", "3", "1"], "--k 1: must be at least 2"),
+    "more clusters than images": (["--k", "3", "37"], "--k 37: there are only 36 images to cluster"),
+    "more than in validation": (["--k", "10", "--split", "val"], "--k 10: there are only 9 images to cluster"),
+    "seed": (["--seed", "-1"], "--seed -1: must be from 0"),
+    "split": (["--split", "test"], "invalid choice: 'test'"),
+    "no labels": (["--no_labels"], "--no_labels: an evaluation needs labels"),
+    "no images": (["--split", "val", "--val_dir", "nowhere"], "does not exist"),
+    "one class": (["--train_dir", "flat"], "--train_dir: only one class ('class 0')"),
+    "one class to validate": (["--val_dir", "flat", "--split", "val"], "--val_dir: only one class ('class 0')"),
+    "no checkpoint": (["--pretrained_feature_extractor", "nowhere"], "no such checkpoint"),
+}
+BAD_HIERARCHIES = {
+    "missing": (None, "--label_hierarchy labels.txt: cannot be read (No such file or directory)"),
+    "not text": (b"\x89PNG\r\n\x1a\n\xff", "not a text file"),
+    "binary in ASCII": (b"class 0: a\0", "not a text file"),
+    "no colon": (b"# x\nclass 0: a\nclass 1 a\n", "labels.txt, line 3: 'class 1 a' is not `child: parent`"),
+    "no parent": (b"class 0:\n", "labels.txt, line 1: 'class 0:' is not `child: parent`"),
+    "two parents": (
+        b"class 0: a\n\nclass 0: b\n",
+        "labels.txt, line 3: 'class 0' has two parents, 'a' (line 1) and 'b'",
+    ),
+    "cycle": (b"class 0: a\na: b\nc: d\nb: class 0\n", "labels.txt, line 4: 'b' would be above itself"),
+    "own parent": (b"class 0: class 0\n", "labels.txt, line 1: 'class 0' would be above itself"),
+    "class left out": (b"class 0: a\nclass 1: a\n", "labels.txt: says nothing of class 'class 2'; add a line"),
+    "empty": (b"", "labels.txt: says nothing of class 'class 0' and 2 other classes"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_clustering_refuses(case, hcsc_run, custom, refused):
+    flags, reason = REFUSED[case]
+    before = sorted(hcsc_run.iterdir())
+    where = ["--pretrained_feature_extractor", checkpoint_of(hcsc_run, 1)]
+    assert reason in refused("clustering", *custom, *FLAGS, *where, *flags)
+    assert sorted(hcsc_run.iterdir()) == before
+
+
+@pytest.mark.parametrize("case", BAD_HIERARCHIES)
+def test_bad_label_hierarchy_is_refused(case, hcsc_run, custom, tmp_path, refused):
+    content, reason = BAD_HIERARCHIES[case]
+    if content is not None:
+        (tmp_path / "labels.txt").write_bytes(content)
+    where = ["--pretrained_feature_extractor", checkpoint_of(hcsc_run, 1), "--label_hierarchy", "labels.txt"]
+    assert reason in refused("clustering", *custom, *FLAGS, *where)
+
+
+def test_folder_for_a_label_hierarchy(hcsc_run, custom, tmp_path, refused):
+    where = ["--pretrained_feature_extractor", checkpoint_of(hcsc_run, 1), "--label_hierarchy", tmp_path]
+    assert "cannot be read (Is a directory)" in refused("clustering", *custom, *FLAGS, *where)
+
+
+def test_projector_that_makes_nan_is_refused(run_copy, custom, refused):
+    checkpoint = checkpoint_of(run_copy, 1)
+    state = torch.load(checkpoint, weights_only=True)
+    state["state_dict"]["momentum_projector.0.weight"][0, 0] = torch.nan
+    torch.save(state, checkpoint)
+    line = refused("clustering", *custom, *FLAGS, "--pretrained_feature_extractor", checkpoint)
+    assert "its embeddings are NaN or infinite" in line
