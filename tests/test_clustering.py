@@ -192,7 +192,7 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     assert [len(set(clusters.tolist())) for _, clusters in seen] == [5, 3]
     for row, k, (embeddings, clusters) in zip(rows, (5, 3), seen, strict=False):
         assert np.allclose(embeddings, expected, atol=1e-5)
-        assert row == {"kind": "k-means", "k": k, **scores(clusters)}
+        assert row == {"name": f"k-means k={k}", "kind": "k-means", "k": k, **scores(clusters)}
 
     state = torch.load(checkpoint, weights_only=True)["state_dict"]
     kept = state["coding._extra_state"]["kept"]
@@ -200,8 +200,20 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     bottom = (z @ state["coding.prototypes_0"][: kept[0]].T).argmax(dim=1)
     top = state["coding.parents_0"][bottom]
     assert rows[2:] == [
-        {"kind": "hierarchy", "level": 1, "prototypes": kept[0], **scores(bottom.numpy())},
-        {"kind": "hierarchy", "level": 2, "prototypes": kept[1], **scores(top.numpy())},
+        {
+            "name": f"hierarchy level 1 ({kept[0]} prototypes)",
+            "kind": "hierarchy",
+            "level": 1,
+            "prototypes": kept[0],
+            **scores(bottom.numpy()),
+        },
+        {
+            "name": f"hierarchy level 2 ({kept[1]} prototypes)",
+            "kind": "hierarchy",
+            "level": 2,
+            "prototypes": kept[1],
+            **scores(top.numpy()),
+        },
     ]
     assert (len(set(bottom.tolist())), len(set(top.tolist()))) == (3, 2)  # else this test would hold little
 
