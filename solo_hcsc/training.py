@@ -1,4 +1,4 @@
-"""What pretraining and linear evaluation share: the run's folder, its loggers, the Trainer."""
+"""What pretraining and the evaluations that train share: the run's folder, its loggers, the Trainer."""
 
 import contextlib
 import os
