@@ -136,14 +136,14 @@ def _others() -> list[Published]:
         (
             "clustering",
             "imagenet",
-            "hierarchy level 1 (25000 prototypes)",
+            "hierarchy level 1 of 25000-10000-1000",
             "clustering quality",
             {("hcsc", False): (0.629, 0.462)},
         ),
         (
             "clustering",
             "imagenet",
-            "hierarchy level 3 (1000 prototypes)",
+            "hierarchy level 3 of 3000-2000-1000",
             "clustering quality",
             {("hcsc", False): (0.638, 0.616)},
         ),

@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
     results = read_results(args.folder)
     if not results:
         raise UserError(f"{args.folder}: no evaluation results below it; run solo_hcsc.knn or solo_hcsc.linear first")
-    rows = [row for result in results for row in rows_of(result)]
+    rows = [row for result in results for row in rows_of(result, args.folder)]
     order = list(paper.MEASURES)
     rows.sort(key=lambda row: (row[3], order.index(row[0]) if row[0] in order else len(order)))
     files = args.folder / "summary.md", args.folder / "summary.html"
@@ -51,15 +51,17 @@ def parse(argv: Sequence[str]) -> Namespace:
     return args
 
 
-def rows_of(result: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def rows_of(result: dict[str, Any], folder: Path) -> Iterator[tuple[str, ...]]:
     """A result's rows: one, or one for each way of clustering."""
+    checkpoint = Path(result["checkpoint"])
+    checkpoint = checkpoint.relative_to(folder) if checkpoint.is_relative_to(folder) else checkpoint
     evaluation, settings = result["evaluation"], result["settings"]
-    parts = [(setting_of(evaluation, settings), result["metrics"])]
+    parts = [(setting_of(evaluation, settings), protocol_of(evaluation, settings), result["metrics"])]
     if evaluation == "clustering":
-        parts = [(row["name"], row) for row in settings["all"]]
-    for setting, metrics in parts:
+        parts = [(row["name"], _clustering_protocol(row, result), row) for row in settings["all"]]
+    for setting, protocol, metrics in parts:
         names = [name for name in paper.MEASURES.get(evaluation, metrics) if name in metrics]
-        found = paper.find(evaluation, result["dataset"], protocol_of(evaluation, settings, setting), *_model(result))
+        found = paper.find(evaluation, result["dataset"], protocol, *_model(result))
         yield (
             evaluation,
             setting,
@@ -69,7 +71,7 @@ def rows_of(result: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             " / ".join(_figure(evaluation, metrics[name]) for name in names),
             "" if found is None else " / ".join(_figure(evaluation, v) for v in found.values if v is not None),
             f"{result['seconds']:.0f}",
-            result["checkpoint"],
+            str(checkpoint),
         )
 
 
@@ -89,16 +91,24 @@ def setting_of(evaluation: str, settings: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def protocol_of(evaluation: str, settings: dict[str, Any], setting: str) -> str:
-    """The paper's name for how this was done, if it did so too."""
-    if evaluation == "clustering":
-        return setting
+def protocol_of(evaluation: str, settings: dict[str, Any]) -> str:
+    """The name that solo_hcsc.paper has for how this was done, if the paper did so too."""
     ours = settings.get("features", "backbone") != "backbone" or "chosen" in settings
     if ours:
         return "not in the paper"
     if evaluation == "semisup":
         return _share(settings)
     return settings.get("config", "none of the paper's") if evaluation == "linear" else ""
+
+
+def _clustering_protocol(row: dict[str, Any], result: dict[str, Any]) -> str:
+    if result["settings"].get("split", "train") != "train":
+        return "not in the paper"
+    if row["kind"] == "k-means":
+        return row["name"]
+    # Clusters that were too small are gone from a level: the paper names it by what was asked for.
+    asked = "-".join(map(str, result.get("pretraining", {}).get("num_prototypes", [])))
+    return f"hierarchy level {row['level']} of {asked}"
 
 
 def _share(settings: dict[str, Any]) -> str:
@@ -160,7 +170,8 @@ body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 90r
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; }}
 th, td {{ border-bottom: 1px solid var(--line); padding: .4rem .7rem; text-align: left; white-space: nowrap; }}
-td:nth-child(6), td:nth-child(7), td:nth-child(8) {{ font-variant-numeric: tabular-nums; text-align: right; }}
+:is(th, td):is(:nth-child(6), :nth-child(7), :nth-child(8)) {{ font-variant-numeric: tabular-nums; text-align: right; }}
+td:nth-child(2) {{ white-space: normal; min-width: 14rem; }}
 td:last-child {{ font-family: ui-monospace, monospace; font-size: 12px; }}
 tbody tr:hover {{ background: var(--soft); }}
 p {{ max-width: 60rem; }}

@@ -117,3 +117,12 @@ def test_large(tmp_path, capsys):
     assert by_name["1 B", "all"]["gathered_bytes"] == 512 * 10**9
     assert by_name["1 B", "a sample"]["gathered_bytes"] == by_name["100 M", "a sample"]["gathered_bytes"] == 512 * 10**6
     assert "as the line has it" in capsys.readouterr().out
+
+
+def test_knn(tmp_path):
+    record = run("knn", tmp_path)
+    found = {row["way"]: row["accuracies"] for row in record["rows"]}
+    assert len(record["rows"]) == 8
+    assert record["peak_bytes"].keys() == found.keys()
+    for way in ("K=200", "four K"):  # the same neighbours, the same votes
+        assert np.allclose(found[f"solo_hcsc, {way}"], found[f"framework, {way}"])

@@ -58,10 +58,11 @@ def test_papers_figures_stand_beside_matching_rows_only(tmp_path, capsys):
 
 def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
     ways = [
-        {"name": "k-means k=1000", "nmi": 0.5, "ami": 0.4},
-        {"name": "hierarchy level 3 (1000 prototypes)", "nmi": 0.6123, "ami": 0.5},
+        {"name": "k-means k=1000", "kind": "k-means", "nmi": 0.5, "ami": 0.4},
+        {"name": "hierarchy level 3 (998 prototypes)", "kind": "hierarchy", "level": 3, "nmi": 0.6123, "ami": 0.5},
     ]
-    out, text, _ = summary_of(tmp_path, capsys, result("clustering", settings={"all": ways}, metrics=ways[0]))
+    one = result("clustering", settings={"all": ways}, metrics=ways[0], num_prototypes=[3000, 2000, 1000])
+    out, text, _ = summary_of(tmp_path, capsys, one)
     assert "0.612 / 0.500" in out
     assert "| NMI / AMI | 0.612 / 0.500 | 0.638 / 0.616 |" in text
     assert "| k-means k=1000 | hcsc, 200 epochs | imagenet | NMI / AMI | 0.500 / 0.400 |  |" in text
@@ -75,7 +76,7 @@ def test_figures_are_the_papers():
         ("linear", "imagenet", "moco", "mocov2plus", {}, (67.5, None)),
         ("knn", "imagenet", "", "swav", {"multi_crop": True, "max_epochs": 400}, (64.3, None)),
         ("semisup", "imagenet", "10 % of labels", "swav", {"multi_crop": True}, (65.5, 87.5)),
-        ("clustering", "imagenet", "hierarchy level 1 (25000 prototypes)", "hcsc", {}, (0.629, 0.462)),
+        ("clustering", "imagenet", "hierarchy level 1 of 25000-10000-1000", "hcsc", {}, (0.629, 0.462)),
         ("places", "places205", "", "hcsc", {"multi_crop": True}, (55.0, None)),
     ):
         found = find(evaluation, dataset, setting, method, model | more)
