@@ -1,9 +1,11 @@
 """The bash scripts, really run on tiny data with only sizes, paths and devices overridden."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,31 @@ def flags_of(script: Path) -> list[str]:
     """The flags that a script gives to pretraining, with its first argument filled in."""
     text = script.read_text().partition(" -m solo_hcsc.pretrain")[2].replace("$1", "custom")
     return [word for word in shlex.split(text) if word.strip() and "@" not in word]
+
+
+def commands_of(script: Path, *arguments: str) -> list[tuple[str, list[str]]]:
+    """The modules that a script runs and their flags, as bash makes them; set-up is left out."""
+    seen = "exec 3>&1 >/dev/null\npython() { printf '%s\\n' \"$(printf '%q ' \"$@\")\" >&3; }\n"
+    text = seen + script.read_text().replace("source ", ": ")
+    out = subprocess.run(["bash", "-c", text, "bash", *arguments], capture_output=True, text=True, check=True)
+    words = map(shlex.split, out.stdout.splitlines())
+    return [(module.removeprefix("solo_hcsc."), flags) for _, module, *flags in words]
+
+
+EVALUATIONS = sorted(
+    path
+    for folder in ("clustering", "knn", "linear", "places", "semisup", "voc", "zeroshot")
+    for path in (ROOT / "scripts" / folder).rglob("*.sh")
+)
+
+
+@pytest.mark.parametrize("script", EVALUATIONS, ids=lambda s: str(s.relative_to(ROOT / "scripts").with_suffix("")))
+def test_flags_of_every_evaluation_script_make_sense(script):
+    wanted = max(int(number) for number in re.findall(r'"\$(\d)"', script.read_text()))
+    more = ["--label_fraction", "0.01"] if "semisup" in script.parts else []
+    ((module, flags),) = commands_of(script, *["cifar10" if "cifar" in str(script) else "x"] * wanted, *more)
+    assert module == script.relative_to(ROOT / "scripts").parts[0]
+    import_module(f"solo_hcsc.{module}").parse(flags)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: f"{s.parent.name}-{s.stem}")
@@ -100,11 +127,8 @@ def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_p
 
 def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
     """The commands of evaluate_all.sh, as bash makes them, in this process and with fewer epochs."""
-    script = (ROOT / "scripts" / "evaluate_all.sh").read_text().replace("source ", ": ")
-    shown = "python() { printf '%s\\n' \"$(printf '%q ' \"$@\")\" >&3; }\n" + script
-    out = subprocess.run(["bash", "-c", f"exec 3>&1 >/dev/null\n{shown}"], capture_output=True, text=True, check=True)
-    commands = [shlex.split(line) for line in out.stdout.splitlines()]
-    modules = [words[1].removeprefix("solo_hcsc.") for words in commands]
+    commands = commands_of(ROOT / "scripts" / "evaluate_all.sh")
+    modules = [module for module, _ in commands]
     assert modules == ["pretrain", "knn", "clustering", "linear", "linear", "semisup", "semisup", "summary"]
     monkeypatch.chdir(tmp_path)
     quick = "--num_workers 0 --accelerator cpu".split()
@@ -113,8 +137,8 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
         "linear": "--max_epochs 1 --limit_train_batches 1 --limit_val_batches 1",
         "semisup": "--max_epochs 1 --limit_val_batches 1 --check_val_every_n_epoch 1",
     }
-    for module, words in zip(modules, commands, strict=True):
-        run_here(module, *words[2:], *(few.get(module, "").split()), *(quick if module != "summary" else []))
+    for module, flags in commands:
+        run_here(module, *flags, *(few.get(module, "").split()), *(quick if module != "summary" else []))
     text = only(tmp_path, "summary.md").read_text()
     for evaluation in (
         "knn | k=",
