@@ -143,7 +143,7 @@ def read_split(args: Namespace) -> "Dataset":
     from solo_hcsc import data
 
     _, transform = data.evaluation_transforms(args)
-    if args.dataset in data.FOLDERS:  # the other part need not be there
+    if data.in_folders(args):  # the other part need not be there
         return data.LabelledImages(args.data_dir / getattr(args, f"{args.split}_dir"), transform)
     train_set, val_set = data.evaluation_sets(args, transform, transform)
     return train_set if args.split == "train" else val_set

@@ -46,7 +46,9 @@ def resolve_folders(args: Namespace, needs_val: bool) -> None:
         except OSError as error:
             raise UserError(f"--data_dir {args.data_dir}: cannot write digits there: {error.strerror}") from error
         args.train_dir, args.val_dir = Path("digits/train"), Path("digits/val")
-    if args.dataset not in FOLDERS:
+    if args.dataset == "cifar10" and (args.data_dir / "cifar10" / "train").is_dir():
+        args.train_dir, args.val_dir = Path("cifar10/train"), Path("cifar10/test")  # solo_hcsc.cifar10 made them
+    if not in_folders(args):
         return
     if args.train_dir is None:
         if args.dataset == "custom":
@@ -59,6 +61,11 @@ def resolve_folders(args: Namespace, needs_val: bool) -> None:
     for flag, folder in (("--train_dir", args.train_dir), ("--val_dir", args.val_dir)):
         if folder is not None:
             _check_folder(flag, args.data_dir / folder)
+
+
+def in_folders(args: Namespace) -> bool:
+    """Whether the images are read from folders, one for each class, rather than by torchvision's own class."""
+    return args.dataset in FOLDERS or (args.dataset == "cifar10" and args.train_dir is not None)
 
 
 def count_classes(args: Namespace) -> int | None:
@@ -81,7 +88,7 @@ def pretraining_set(args: Namespace) -> Dataset:
         print(transform)
     if args.no_labels:
         dataset: Dataset = ImagesWithoutLabels(args.data_dir / args.train_dir, transform)
-    elif args.dataset in FOLDERS:
+    elif in_folders(args):
         indexed = pretrain_dataloader.dataset_with_index(LabelledImages)
         dataset = indexed(args.data_dir / args.train_dir, transform)
     else:
@@ -123,7 +130,7 @@ class _CentreCrops(Dataset):
 
 def validation_set(args: Namespace) -> Dataset | None:
     """Labelled validation images, or None where there are none to be had."""
-    if args.dataset in FOLDERS:
+    if in_folders(args):
         if args.no_labels or args.val_dir is None:
             return None
         _, transform = evaluation_transforms(args)
@@ -133,7 +140,7 @@ def validation_set(args: Namespace) -> Dataset | None:
 
 def evaluation_sets(args: Namespace, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
     """Labelled training and validation images."""
-    if args.dataset in FOLDERS:
+    if in_folders(args):
         train_set = LabelledImages(args.data_dir / args.train_dir, train_transform)
         val_set = LabelledImages(args.data_dir / args.val_dir, val_transform)
         refuse_single_class(train_set)

