@@ -14,6 +14,7 @@ from solo_hcsc.compat.fix import fixes
 
 SMALL_BANK = 10_000  # images up to which all distances of some queries are computed at once
 QUERIES = 1_000  # that faiss searches for together
+PART = 10_000  # of the bank that faiss is given at once
 
 
 class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
@@ -50,19 +51,16 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
     @torch.no_grad()
     def accuracies(self, ks: Sequence[int]) -> dict[int, tuple[float, float]]:
         """`compute` for several numbers of neighbours, which are looked for once."""
-        bank = torch.cat(self.train_features).float()
-        bank_labels = torch.cat(self.train_targets)
-        queries = torch.cat(self.test_features).float()
-        labels = torch.cat(self.test_targets)
-        if self.distance_fx == "cosine":
-            bank, queries = F.normalize(bank), F.normalize(queries)
-
-        num_classes = int(torch.cat([bank_labels, labels]).max()) + 1
-        search = self._search_by_faiss(bank) if self._is_large(bank) else partial(self._search, bank)
+        bank, bank_labels, queries, labels = map(
+            _joined, (self.train_features, self.train_targets, self.test_features, self.test_targets)
+        )
+        num_classes = 1 + int(max(bank_labels.max(), labels.max()))
+        large = len(bank) > SMALL_BANK and bank.device.type == "cpu"
+        search = self._search_by_faiss(bank) if large else partial(self._search, self._ready(bank))
+        chunk = QUERIES if large else max(1, self.max_distance_matrix_size // len(bank))
         hits = {k: torch.zeros(2, device=bank.device) for k in ks}
-        chunk = QUERIES if self._is_large(bank) else max(1, self.max_distance_matrix_size // len(bank))
         for query, label in zip(queries.split(chunk), labels.split(chunk), strict=True):
-            weights, neighbours = search(query, min(max(ks), len(bank)))
+            weights, neighbours = search(self._ready(query), min(max(ks), len(bank)))
             if self.distance_fx == "cosine":
                 weights = (weights / self.T).exp()
             for k in ks:
@@ -73,10 +71,8 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
                 hits[k] += torch.stack([correct[:, 0].sum(), correct.sum()])
         return {k: tuple((100 * hit / len(labels)).tolist()) for k, hit in hits.items()}
 
-    @staticmethod
-    def _is_large(bank: torch.Tensor) -> bool:
-        """Whether to leave the search to faiss, which never has all distances of a query at once."""
-        return len(bank) > SMALL_BANK and bank.device.type == "cpu"
+    def _ready(self, features: torch.Tensor) -> torch.Tensor:
+        return F.normalize(features.float()) if self.distance_fx == "cosine" else features.float()
 
     def _search(self, bank: torch.Tensor, query: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The similarities (n, k) to, and indexes (n, k) of, the nearest in the bank, nearest first."""
@@ -85,6 +81,7 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
         return (1 / (torch.cdist(query, bank) + self.epsilon)).topk(k)
 
     def _search_by_faiss(self, bank: torch.Tensor) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        """`_search` by faiss, which never has all distances of a query at once."""
         from solo_hcsc.hierarchy import import_faiss
 
         faiss = import_faiss("KNN in a bank of this size searches")
@@ -94,13 +91,18 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
             options = faiss.GpuMultipleClonerOptions()
             options.shard = True
             index = faiss.index_cpu_to_all_gpus(index, options)
-        index.add(bank.numpy())
+        for part in bank.split(PART):  # the index has its own copy; another one of a large bank would be too much
+            index.add(self._ready(part).numpy())
 
         def search(query: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
             found, neighbours = (torch.from_numpy(array) for array in index.search(query.numpy(), k))
             return found if cosine else 1 / (found.clamp(min=0).sqrt() + self.epsilon), neighbours
 
         return search
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _cannot_vote_over_labels_with_gaps() -> bool:
