@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up, pretrains HCSC on scikit-learn's digits, and runs every evaluation of the paper that digits allow.
-# Flags after the script's name go to pretraining, e.g. --max_epochs 30 or --method mocov2plus.
+# Flags after the script's name go to pretraining, e.g. --max_epochs 30 or --preset paper.
 # CUB=folder, VOC=folder and PLACES=folder add the evaluations on other data sets, where you have them.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 folder=trained_models/evaluate_all/$(date +%Y%m%d-%H%M%S)

@@ -19,7 +19,7 @@ from solo_hcsc.errors import UserError, on_one_line
 if TYPE_CHECKING:
     from pytorch_lightning import LightningModule
 
-_SUFFIXES = (".ckpt", ".pth", ".pt")
+_SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
 # What torch.load raises on broken files, as files with flipped bytes show.
 _LOADING_ERRORS = (
     pickle.UnpicklingError,
@@ -95,6 +95,7 @@ class Encoder:
     name: str  # its architecture
     checkpoint: Path
     taken: str  # a line for the user: what was taken from the checkpoint and what not
+    epochs: int | None = None  # how long it was pretrained, where a foreign checkpoint tells
 
     @property
     def fingerprint(self) -> str:
@@ -111,7 +112,9 @@ class Encoder:
 # in a plain state dict as torchvision and timm write it.
 _PLACES = ("encoder.", "backbone.", "module.encoder_q.", "encoder_q.", "module.", "")
 _FIRST_WEIGHTS = ("conv1.weight", "patch_embed.proj.weight")  # every ResNet, ViT and Swin has one of them
-_HEADS = ("fc", "head")  # what torchvision, timm and MoCo put on top of the encoder under its own name
+# What torchvision, timm, MoCo and SwAV put on top of the encoder under its own name.
+_HEADS = ("fc", "head", "projection_head", "prototypes")
+_COUNTER = "num_batches_tracked"  # of batch norm; not in weights from before PyTorch 0.4.1, nor used in evaluation
 
 
 def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
@@ -124,7 +127,8 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
 
     from solo_hcsc.compat.fix import bare_method
 
-    state = load_weights(path)
+    checkpoint = load_checkpoint(path)
+    state = weights_in(checkpoint, path)
     place = next((p for p in _PLACES if any(p + first in state for first in _FIRST_WEIGHTS)), None)
     if place is None:
         raise UserError(
@@ -139,7 +143,8 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
     own = encoder.state_dict()
     if place not in ("encoder.", "backbone."):  # there, the encoder has the name for itself
         weights = {key: value for key, value in weights.items() if key in own or key.partition(".")[0] not in _HEADS}
-    unusable = [key for key, value in weights.items() if not _is_plain(value)]
+    weights |= {key: own[key] for key in own if key.endswith(_COUNTER) and key not in weights}
+    unusable = [key for key, value in weights.items() if not _is_plain(value, own.get(key))]
     if unusable:
         raise UserError(f"{path}: no plain tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
     unusable = [key for key, value in weights.items() if not value.isfinite().all()]
@@ -151,7 +156,9 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
     left = [key for key in state if not str(key).startswith(place) or str(key).removeprefix(place) not in weights]
     unused = Counter(_part(str(key)) for key in left)
     others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
-    return Encoder(encoder, name, path, f"encoder: {len(weights)} weights of {name} taken from {path}{others}")
+    taken = f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
+    epochs = checkpoint.get("epoch") if "encoder_q" in place else None
+    return Encoder(encoder, name, path, taken, epochs if isinstance(epochs, int) else None)
 
 
 def load_projector(encoder: Encoder) -> nn.Module:
@@ -251,9 +258,11 @@ def _part(key: str) -> str:
     return ".".join(names[: 2 if names[0] == "encoder_q" else 1])
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, wanted: torch.Tensor | None) -> bool:
+    """Whether this is an ordinary tensor, of floating point numbers where the encoder has such."""
     return (
         isinstance(value, torch.Tensor)
+        and (wanted is None or value.is_floating_point() == wanted.is_floating_point())
         and value.layout == torch.strided
         and value.device.type == "cpu"
         and not (value.is_complex() or value.is_quantized)

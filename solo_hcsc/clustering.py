@@ -56,6 +56,8 @@ def main(argv: Sequence[str]) -> None:
 
     args = parse(argv)
     import_faiss("this evaluation clusters")
+    if args.split == "val" and args.train_dir is None:
+        args.train_dir = args.val_dir  # not read: only the validation images are clustered
     data.resolve_folders(args, needs_val=args.split == "val")
     evaluate(args)
 
@@ -64,7 +66,7 @@ def evaluate(args: Namespace) -> None:
     """NMI and AMI of k-means with every --k, and of the checkpoint's own tree at every level."""
     from solo_hcsc import data, label_hierarchy
     from solo_hcsc.features import Frozen
-    from solo_hcsc.results import table, write_result
+    from solo_hcsc.results import result_file, table, write_result
 
     started = time.monotonic()
     file = args.label_hierarchy or label_hierarchy.shipped(args.dataset)
@@ -79,6 +81,9 @@ def evaluate(args: Namespace) -> None:
     label_levels = label_hierarchy.levels(parents, classes, file) if file else []
     checkpoint = frozen.encoder.checkpoint
     tree = own_tree(checkpoint)
+    variant = "-projector" if args.features == "projector" else ""
+    variant += "-val" if args.split == "val" else ""
+    result = result_file(checkpoint, f"clustering{variant}", args)
 
     print(frozen.encoder.taken)
     print(
@@ -101,9 +106,6 @@ def evaluate(args: Namespace) -> None:
             found = agreement(clusters, labels, name)
             rows.append({"name": name, "kind": "hierarchy", "level": level, "prototypes": size, **found})
 
-    variant = "-projector" if args.features == "projector" else ""
-    variant += "-val" if args.split == "val" else ""
-    result = checkpoint.parent / f"clustering{variant}-{args.dataset}.json"
     folder = getattr(args, f"{args.split}_dir")
     write_result(
         result,
@@ -133,7 +135,7 @@ def evaluate(args: Namespace) -> None:
         time.monotonic() - started,
     )
     header = ["clusters", "NMI", "AMI"]
-    header += [f"AMI level {n} ({len(level.names)} groups)" for n, level in enumerate(label_levels[1:], start=1)]
+    header += [f"AMI, {len(level.names)} groups" for level in label_levels[1:]]
     print(table(header, [[row["name"], *map(shown, [row["nmi"], row["ami"], *row["ami_levels"]])] for row in rows]))
     print(f"result in {result}")
 
@@ -196,8 +198,6 @@ def embed(
         return torch.cat([F.normalize(part(images).float(), dim=1) for part in parts], dim=1)
 
     found = extract(unit_vectors, dataset, args, "embeddings", frozen.device)
-    if not found.x.isfinite().all():
-        raise UserError(f"{frozen.encoder.checkpoint}: its embeddings are NaN or infinite; take an earlier checkpoint")
     own_size = tree.prototypes.shape[1] if tree else 0
     size = found.x.size(1) - own_size
     embeddings, own = found.x.split([size, own_size], dim=1)
@@ -261,6 +261,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     )
     parser.choose("dataset", DATASETS)
     parser.explain({"data_dir": Path("datasets")})
+    parser.hide("dali", "dali_device", "no_labels")
     args = parser.parse(argv)
     features.check(args)
     if args.k and min(args.k) < 2:

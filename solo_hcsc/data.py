@@ -18,7 +18,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from solo_hcsc.digits import lay_out_digits
 from solo_hcsc.errors import UserError
 from solo_hcsc.images import SkipUnreadable, class_folders, list_images, read_image
-from solo_hcsc.repeatable import repeatable_loader
+from solo_hcsc.repeatable import EachOnce, repeatable_loader
 
 DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
@@ -212,6 +212,15 @@ def training_loader(dataset: Dataset, args: Namespace) -> DataLoader:
 def plain_loader(dataset: Dataset, args: Namespace) -> DataLoader:
     """Every image once, in order."""
     return DataLoader(dataset, args.batch_size, num_workers=args.num_workers, pin_memory=True)
+
+
+def validation_loader(dataset: Dataset, args: Namespace) -> DataLoader:
+    """Every image once, over all processes together."""
+    processes, images = len(args.gpus) * args.num_nodes, len(dataset)  # type: ignore[arg-type]
+    if images < processes:
+        raise UserError(f"--val_dir: {images} images cannot be shared by {processes} processes; use fewer --devices")
+    sampler = EachOnce(dataset)
+    return DataLoader(dataset, args.batch_size, sampler=sampler, num_workers=args.num_workers, pin_memory=True)
 
 
 class LabelledImages(ImageFolder):

@@ -55,6 +55,8 @@ def extract(
         x[done : done + len(out)] = out
         y[done : done + len(out)] = labels
         done += len(out)
+    if not x.isfinite().all():
+        raise UserError(f"{title}: the encoder's output has NaN or infinite values; take a checkpoint from before that")
     return Features(x, y)
 
 

@@ -11,9 +11,9 @@ from solo_hcsc.probing import GroupedModel
 class FineTuned(GroupedModel):
     """solo-learn's linear model with an encoder that learns too; keeps the best epoch's accuracy beside the last's."""
 
-    def __init__(self, backbone: nn.Module, head_lr: float | None, **settings: Any) -> None:
+    def __init__(self, backbone: nn.Module, head_lr: float, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.head_lr = head_lr or self.lr
+        self.head_lr = head_lr
         for parameter in self.backbone.parameters():
             parameter.requires_grad = True
         for k in (1, 5):

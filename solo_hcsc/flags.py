@@ -73,6 +73,10 @@ class Parser(argparse.ArgumentParser):
             if action.dest == dest:
                 action.choices = list(choices)
 
+    def hide(self, *dests: str) -> None:
+        """Leaves flags out of the help that solo-learn has and that mean nothing here."""
+        self.describe(**dict.fromkeys(dests, argparse.SUPPRESS))
+
     def describe(self, **helps: str) -> None:
         """Replaces the help texts of flags that mean something else here."""
         for action in self._actions:
@@ -228,11 +232,11 @@ HELP = {
     "data_dir": "folder that holds the data sets",
     "train_dir": "training images, below --data_dir",
     "val_dir": "validation images, below --data_dir",
-    "dali": "decode and augment with NVIDIA DALI (imagenet, imagenet100, custom and digits)",
+    "dali": "decode and augment with NVIDIA DALI (folders and lists of images)",
     "dali_device": "where DALI works: gpu or cpu",
     "no_labels": "the training folder holds images without class folders",
-    "mean": "channel means for normalising (custom and digits)",
-    "std": "channel deviations for normalising (custom and digits)",
+    "mean": "channel means for normalising (all but cifar, stl10 and imagenet)",
+    "std": "channel deviations for normalising (all but cifar, stl10 and imagenet)",
     # augmentation: one value for all pipelines, or one for each
     "num_crops_per_aug": "crops that each augmentation pipeline makes, e.g. 1 1 6",
     "brightness": "strength of brightness jitter, per pipeline",

@@ -1,5 +1,6 @@
 """`python -m solo_hcsc.knn`: weighted KNN on a frozen encoder's features, without training."""
 
+import math
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from solo_hcsc.features import Features
+
+# The paper's appendix A.
+PROTOCOL = {"k": [10, 20, 100, 200], "temperature": 0.07, "distance_function": "cosine", "features": "backbone"}
 
 
 @command
@@ -32,7 +36,7 @@ def evaluate(args: Namespace, evaluation: str, sets: "Callable[[Callable], tuple
     """The accuracy of every --k in the second of two data sets, with the first one as the bank."""
     from solo_hcsc import data
     from solo_hcsc.features import Frozen
-    from solo_hcsc.results import describe_data, table, write_result
+    from solo_hcsc.results import describe_data, result_file, table, write_result
 
     started = time.monotonic()
     frozen = Frozen(args)
@@ -41,8 +45,9 @@ def evaluate(args: Namespace, evaluation: str, sets: "Callable[[Callable], tuple
     images = len(train_set)  # type: ignore[arg-type]
     if max(args.k) > images:
         raise UserError(f"--k {max(args.k)}: there are only {images} training images")
-    data.refuse_single_class(train_set)
     checkpoint = frozen.encoder.checkpoint
+    variant = "-projector" if args.features == "projector" else ""
+    result = result_file(checkpoint, evaluation + variant, args)
     print(frozen.encoder.taken)
     print(
         f"{evaluation} of {checkpoint} ({frozen.encoder.name}, {args.features} features) on {args.dataset}: "
@@ -58,9 +63,8 @@ def evaluate(args: Namespace, evaluation: str, sets: "Callable[[Callable], tuple
         "distance": args.distance_function,
         "features": args.features,
         "all": [{"k": k, "acc1": acc1, "acc5": acc5} for k, acc1, acc5 in rows],
+        "deviations": [name for name, value in PROTOCOL.items() if getattr(args, name) != value],
     }
-    variant = "-projector" if args.features == "projector" else ""
-    result = checkpoint.parent / f"{evaluation}{variant}-{args.dataset}.json"
     write_result(
         result,
         evaluation,
@@ -100,8 +104,8 @@ def check(args: Namespace) -> Namespace:
     features.check(args)
     if min(args.k) < 1:
         raise UserError(f"--k {min(args.k)}: must be at least 1")
-    if args.temperature <= 0:
-        raise UserError(f"--temperature {args.temperature}: must be greater than 0")
+    if not 0 < args.temperature < math.inf:
+        raise UserError(f"--temperature {args.temperature}: must be greater than 0 and finite")
     return args
 
 
@@ -119,13 +123,14 @@ def build_parser(module: str, description: str) -> Parser:
     add_data_flags(parser)
     group = parser.add_argument_group("KNN")
     group.add_argument(
-        "--k", type=int, nargs="+", default=[10, 20, 100, 200], help="neighbours to try; the best is reported"
+        "--k", type=int, nargs="+", default=PROTOCOL["k"], help="neighbours to try; the best is reported"
     )
     group.add_argument("--temperature", type=float, default=0.07, help="of the votes' weights (cosine)")
     group.add_argument(
         "--distance_function", choices=["cosine", "euclidean"], default="cosine", help="between features"
     )
     parser.explain({"data_dir": Path("datasets")})
+    parser.hide("dali", "dali_device", "no_labels")
     return parser
 
 

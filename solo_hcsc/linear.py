@@ -1,5 +1,6 @@
 """`python -m solo_hcsc.linear`: trains a linear classifier on a frozen encoder."""
 
+import math
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -33,14 +34,13 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.sweep import Sweep
 
     data.resolve_folders(args, needs_val=True)
-    probe = Probe(args, "linear")
+    probe = Probe(args, "linear", CONFIGS.get(args.config, {}))
     train_set, val_set = data.evaluation_sets(args, *probe.transforms)
     classes = data.classes_of(train_set)
-    changed = [name for name, value in CONFIGS.get(args.config, {}).items() if getattr(args, name) != value]
-    settings: dict[str, Any] = {}
-    if args.config:
-        settings["config"] = f"{args.config} with other {', '.join(changed)}" if changed else args.config
+    settings: dict[str, Any] = {"config": args.config} if args.config else {}
     title = " ".join(filter(None, ["linear", args.config, "(cached)" if args.cache_features else None]))
+    if probe.deviations:
+        title += f", other {', '.join(probe.deviations)}"
     if not args.lr_sweep:
         logged = probe.fit(methods["linear"], classes, train_set, val_set)
         metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
         return
     logged = probe.fit(Sweep, classes, train_set, val_set)
     rows = [
-        (lr, logged[f"val_acc1_lr{lr:g}"], logged[f"val_acc5_lr{lr:g}"])
+        (f"{lr:g}", logged[f"val_acc1_lr{lr:g}"], logged[f"val_acc5_lr{lr:g}"])
         for lr in args.lr_sweep
         if f"val_acc1_lr{lr:g}" in logged
     ]
@@ -56,9 +56,13 @@ def main(argv: Sequence[str]) -> None:
     if rows:
         best = max(rows, key=lambda row: row[1])
         metrics = {"acc1": best[1], "acc5": best[2]}
-        settings |= {"lr": best[0], "all": [{"lr": lr, "acc1": acc1, "acc5": acc5} for lr, acc1, acc5 in rows]}
+        settings |= {"lr": float(best[0])}
+        settings["all"] = [{"lr": float(lr), "acc1": acc1, "acc5": acc5} for lr, acc1, acc5 in rows]
         settings["chosen"] = f"best of {len(rows)} learning rates on the validation images"
-        remark = f"best: {best[1]:.2f} % with lr {best[0]:g}, chosen on the validation images"
+        remark = f"best: {best[1]:.2f} % with lr {best[0]}, chosen on the validation images"
+        diverged = [lr for lr, *_ in rows if not math.isfinite(logged[f"val_loss_lr{lr}"])]
+        if diverged:
+            remark += f"; diverged: {', '.join(diverged)}"
     probe.report(metrics, settings, ("lr", "top-1 %", "top-5 %"), rows, remark)
 
 
@@ -68,14 +72,18 @@ def parse(argv: Sequence[str]) -> Namespace:
     first = Parser(add_help=False)
     first.add_argument("--config")
     config = first.parse_known_args(list(argv))[0].config
-    parser = build_parser(CONFIGS.get(config, {}))
+    # A sweep cannot have solo-learn's default schedule, which watches one classifier.
+    defaults = CONFIGS.get(config, {"scheduler": "cosine"} if "--lr_sweep" in argv else {})
+    parser = build_parser(defaults)
     args = parser.parse(argv)
     if args.lr_sweep is not None:
         args.lr_sweep = args.lr_sweep or SWEEP
         if min(args.lr_sweep) <= 0:
             raise UserError(f"--lr_sweep {min(args.lr_sweep):g}: must be greater than 0")
-        if len(set(args.lr_sweep)) < len(args.lr_sweep):
-            raise UserError("--lr_sweep: a learning rate is given twice")
+        if len({f"{lr:g}" for lr in args.lr_sweep}) < len(args.lr_sweep):
+            raise UserError("--lr_sweep: a learning rate is given twice, or two differ by less than a millionth")
+        if args.gradient_clip_val is not None:
+            raise UserError("--lr_sweep: --gradient_clip_val would clip all classifiers together; leave it out")
         if args.scheduler == "reduce":
             raise UserError("--lr_sweep: --scheduler reduce watches one classifier's loss; use step or cosine")
     return check(args, "linear")

@@ -91,7 +91,7 @@ def _read_objects(file: Path) -> dict[str, int]:
         raise UserError(f"{on_one_line(file)}: not an annotation in XML ({on_one_line(error)})") from error
     shown: dict[str, int] = {}
     for item in root.findall("object"):
-        label, difficult = (item.findtext("name") or "").strip(), (item.findtext("difficult") or "0").strip()
+        label, difficult = " ".join((item.findtext("name") or "").split()), (item.findtext("difficult") or "0").strip()
         if not label or difficult not in ("0", "1"):
             raise UserError(f"{on_one_line(file)}: an object without a name, or whose difficult is neither 0 nor 1")
         if difficult == "0" or label not in shown:

@@ -9,14 +9,14 @@ from solo_hcsc.flags import Parser
 from solo_hcsc.quiet import quiet
 
 # The paper's appendix, with momentum 0.9.
-DEFAULTS = {
-    "dataset": "places205",
-    "data_dir": Path("datasets/places205"),
+PROTOCOL = {
     "lr": 3.0,
     "scheduler": "cosine",
     "weight_decay": 0.0,
     "batch_size": 256,
+    "max_epochs": 100,
 }
+DEFAULTS = PROTOCOL | {"dataset": "places205", "data_dir": Path("datasets/places205")}
 LISTS = {"train_list": "train_places205.csv", "val_list": "val_places205.csv"}
 
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.lists import check_labels, read_list
     from solo_hcsc.probing import Probe
 
-    probe = Probe(args, "places", images_flag="--train_list")
+    probe = Probe(args, "places", PROTOCOL, images_flag="--train_list")
     train_transform, val_transform = probe.transforms
     train_set = read_list(args.train_list, args.data_dir, train_transform)
     val_set = read_list(args.val_list, args.data_dir, val_transform)

@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> None:
     if resume is not None:
         training.announce(f"resuming from {resume}")
     train_loader = None if args.dali else data.training_loader(train_set, args)
-    val_loader = None if val_set is None else data.plain_loader(val_set, args)
+    val_loader = None if val_set is None else data.validation_loader(val_set, args)
     try:
         run.fit(trainer, model, train_loader, val_loader, resume)
     except UnreadableImage as error:

@@ -13,28 +13,40 @@ from torch.utils.data import DataLoader, Dataset
 
 from solo_hcsc import dali, data, training
 from solo_hcsc.checkpoints import find_checkpoint, load_encoder
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import UserError, note
 from solo_hcsc.features import Features, add_encoder_flags, extract, require_checkpoint
 from solo_hcsc.flags import Parser, add_record_flags, add_trainer_flags, refuse_unlabelled
 from solo_hcsc.hardware import describe_devices, resolve_hardware
 from solo_hcsc.repeatable import EpochSampler, ResumableLoader
 from solo_hcsc.results import describe_data, table, write_result
-from solo_hcsc.resume import check_resume
+from solo_hcsc.resume import check_resume, check_same_flags
 
 
 class Probe:
     """One classifier's training, from the flags to the result's file."""
 
-    def __init__(self, args: Namespace, evaluation: str, images_flag: str = "--train_dir") -> None:
-        """Checks the flags and loads the encoder; the data set's folders are known by now."""
+    def __init__(
+        self, args: Namespace, evaluation: str, protocol: dict[str, Any], images_flag: str = "--train_dir"
+    ) -> None:
+        """Checks the flags and loads the encoder; the data set's folders are known by now.
+
+        `protocol`: the paper's settings, empty where it has none; what differs from them is in the result.
+        """
         from solo.args.utils import additional_setup_linear
 
         self.args, self.evaluation, self.images_flag = args, evaluation, images_flag
         self.cached = getattr(args, "cache_features", False)
+        self.protocol = protocol and PLAIN | protocol
         training.check_ranges(args)
         resolve_hardware(args)
         if self.cached and args.dali:
-            raise UserError("--cache_features reads each image once with the default loader; leave out --dali")
+            note("--cache_features: each image is read once, with the default loader instead of --dali")
+            args.dali = False
+        if args.max_epochs % args.check_val_every_n_epoch:
+            raise UserError(
+                f"--check_val_every_n_epoch {args.check_val_every_n_epoch}: must divide --max_epochs "
+                f"{args.max_epochs}, or the last epoch is not evaluated"
+            )
         if self.cached and len(args.gpus) * args.num_nodes > 1:
             raise UserError("--cache_features works on one device; leave it out, or use --devices 1")
         dali.check(args)
@@ -42,10 +54,18 @@ class Probe:
         checkpoint = find_checkpoint(args.pretrained_feature_extractor)
         self.encoder = load_encoder(checkpoint, args.encoder, args.crop_size[0])
         args.encoder = self.encoder.name
+        args.checkpoint_sha256 = self.encoder.fingerprint  # in args.json: a resumed run must have the same encoder
         dataset, args.dataset = args.dataset, "imagenet"  # any that it knows: the classes are counted below
         additional_setup_linear(args)
         args.dataset = dataset
         self.started = training.start(args)
+
+    @property
+    def deviations(self) -> list[str]:
+        """The flags that differ from the paper's protocol."""
+        found = [name for name, value in self.protocol.items() if getattr(self.args, name) != value]
+        several = len(self.args.gpus) * self.args.num_nodes > 1  # each with a batch of its own
+        return [*found, "devices"] if self.protocol and several else found
 
     @property
     def transforms(self) -> tuple[Callable, Callable]:
@@ -68,6 +88,7 @@ class Probe:
         resume = args.resume_from_checkpoint
         if resume is not None:
             check_resume(resume, model, args)
+            check_same_flags(resume, args)
         self.data = describe_data(args, train_set, val_set) | {"classes": num_classes}
         self.run = training.Run(args, self.evaluation)
         trainer = self.run.trainer([])
@@ -84,7 +105,7 @@ class Probe:
         if self.cached:
             train_loader, val_loader = self._cached_loaders(train_set, val_set)
         elif not args.dali:
-            train_loader, val_loader = data.training_loader(train_set, args), data.plain_loader(val_set, args)
+            train_loader, val_loader = data.training_loader(train_set, args), data.validation_loader(val_set, args)
         self.run.fit(trainer, model, train_loader, val_loader, resume)
         return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
@@ -111,9 +132,15 @@ class Probe:
         remark: str = "",
     ) -> None:
         """Writes the result, prints the table and where things are; `metrics` may be empty if nothing was validated."""
-        if metrics and training.is_main_process():
-            names = ("lr", "weight_decay", "batch_size", "max_epochs", "scheduler", "lr_decay_steps", "seed")
-            settings = {name: getattr(self.args, name) for name in names} | settings
+        if not metrics:
+            training.announce("nothing was validated: no result is written")
+        elif training.is_main_process():
+            names = (
+                "optimizer lr weight_decay extra_optimizer_args lars batch_size max_epochs scheduler lr_decay_steps"
+                " precision gpus num_nodes crop_size seed"
+            )
+            settings = {name: getattr(self.args, name) for name in names.split()} | settings
+            settings["deviations"] = self.deviations
             if self.cached:
                 settings["features"] = "cached, without augmentation"
             file = self.run.folder / f"{self.evaluation}.json"
@@ -125,6 +152,21 @@ class Probe:
             if self.cached:
                 print("features were computed once, without augmentation: a quick answer, not the paper's protocol")
         self.run.report(self.started, f"{training.python_command('summary')} {self.args.checkpoint_dir}")
+
+
+# What the paper does not do in any evaluation, and what changes the figures.
+PLAIN = {
+    "optimizer": "sgd",
+    "lars": False,
+    "accumulate_grad_batches": 1,
+    "gradient_clip_val": None,
+    "limit_train_batches": None,
+    "limit_val_batches": None,
+    "overfit_batches": 0.0,
+    "fast_dev_run": False,
+    "max_steps": -1,
+    "max_time": None,
+}
 
 
 class Cached(nn.Identity):
@@ -199,6 +241,9 @@ def build_parser(module: str, description: str, defaults: dict[str, Any], max_ep
     group.add_argument("--resume_from_checkpoint", type=Path, help="go on from this checkpoint")
     own = {"optimizer": "sgd", "data_dir": Path("datasets"), "project": "solo-learn"}
     parser.explain(own | defaults)
+    parser.describe(lr="learning rate")
+    parser.hide("no_labels", "classifier_lr", "patch_size")  # solo-learn has them; they mean nothing here
+    parser.choose("keep_best", ["val_acc1"])
     return parser
 
 

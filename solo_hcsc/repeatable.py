@@ -72,8 +72,27 @@ class EpochSampler(DistributedSampler):
         return len(self.dataset) // self._place()[1]  # type: ignore[arg-type]
 
     def _place(self) -> tuple[int, int]:
-        """This process and how many there are; asked for late, since they know of each other only in training."""
-        return (dist.get_rank(), dist.get_world_size()) if self.shards and dist.is_initialized() else (0, 1)
+        return place_among_processes() if self.shards else (0, 1)
+
+
+class EachOnce(DistributedSampler):
+    """Every image once, process r of P taking r, r + P, ...; torch's own sampler repeats some to make shares equal."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__(dataset, num_replicas=1, rank=0)  # a torch sampler, or Lightning replaces it
+
+    def __iter__(self) -> Iterator[int]:
+        rank, processes = place_among_processes()
+        return iter(range(rank, len(self.dataset), processes))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        rank, processes = place_among_processes()
+        return len(range(rank, len(self.dataset), processes))  # type: ignore[arg-type]
+
+
+def place_among_processes() -> tuple[int, int]:
+    """This process and how many there are; asked for late, since they know of each other only in training."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 class Resumable(ABC):

@@ -1,5 +1,6 @@
 """Evaluation results on disk: one JSON file each, and a table of many."""
 
+import contextlib
 import json
 import os
 import platform
@@ -52,7 +53,7 @@ def write_result(
         "data": data,
         "checkpoint": str(encoder.checkpoint),
         "checkpoint_sha256": encoder.fingerprint,
-        "pretraining": _pretraining(trained, encoder.name),
+        "pretraining": _pretraining(trained, encoder),
         "seconds": round(seconds, 1),
         "command": f"python -m solo_hcsc.{evaluation} {shlex.join(sys.argv[1:])}",
         "versions": versions(),
@@ -67,7 +68,24 @@ def write_whole(file: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
         os.replace(part, file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def result_file(checkpoint: Path, evaluation: str, args: Namespace) -> Path:
+    """Where a checkpoint's result goes: beside it, a file for each evaluation and data set; tried before the work."""
+    data = f"custom-{args.data_dir.resolve().name}" if args.dataset == "custom" else args.dataset
+    file = checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
+    part = file.with_name(file.name + ".part")
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror}); copy the checkpoint elsewhere") from error
+    if file.is_dir():
+        raise UserError(f"{file}: is a folder, where the result is to go; remove it")
+    return file
 
 
 def describe_data(args: Namespace, train_set: Dataset, val_set: Dataset) -> dict[str, Any]:
@@ -83,13 +101,15 @@ def describe_data(args: Namespace, train_set: Dataset, val_set: Dataset) -> dict
     }
 
 
-def _pretraining(trained: dict[str, Any], encoder: str) -> dict[str, Any]:
+def _pretraining(trained: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
     """What the paper's tables tell models apart by."""
     names = ("dataset", "max_epochs", "batch_size", "seed", "preset", "num_prototypes")
     known = {name: trained[name] for name in names if name in trained}
-    if "num_small_crops" in trained:
+    if isinstance(trained.get("num_small_crops"), int):
         known["multi_crop"] = trained["num_small_crops"] > 0
-    return {"encoder": encoder, **known}
+    if encoder.epochs is not None:
+        known.setdefault("max_epochs", encoder.epochs)
+    return {"encoder": encoder.name, **known}
 
 
 def versions() -> dict[str, str]:
@@ -103,15 +123,16 @@ def versions() -> dict[str, str]:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """All results below a folder, oldest first."""
+    """All results below a folder, oldest first, each with its file's name."""
     results = []
-    for file in sorted(folder.rglob("*.json"), key=lambda file: (file.stat().st_mtime, file)):
+    files = [file for file in folder.rglob("*.json") if file.is_file()]
+    for file in sorted(files, key=lambda file: (file.stat().st_mtime, file)):
         try:
             content = json.loads(file.read_text())
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
         if isinstance(content, dict) and "evaluation" in content and "metrics" in content:
-            results.append(content)
+            results.append({**content, "file": str(file)})
     return results
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.checkpoints import load_checkpoint, weights_in
+from solo_hcsc.checkpoints import load_checkpoint, recorded_args, weights_in
 from solo_hcsc.errors import UserError, note
 from solo_hcsc.saving import recorded
 
@@ -124,6 +124,17 @@ def check_resume(path: Path, model: LightningModule, args: Namespace) -> None:
             f"{path}: has weights but not where training was ({(lacking or ['loops'])[0]}); "
             "it can be evaluated, not resumed"
         )
+
+
+def check_same_flags(path: Path, args: Namespace) -> None:
+    """Refuses to go on with flags other than those that the evaluation began with: its result would not tell."""
+    own, theirs = recorded(args), recorded_args(path)
+    elsewhere = {"pretrained_feature_extractor", "data_dir", "name"}  # the encoder's hash is among the flags
+    for name in sorted(own.keys() - _MAY_DIFFER - elsewhere - {"max_epochs"}):
+        if name in theirs and own[name] != theirs[name]:
+            raise UserError(
+                f"{path} was trained with --{name} {theirs[name]}, not {own[name]}; use its flags, or start anew"
+            )
 
 
 def finished_epochs(checkpoint: dict[str, Any]) -> int | None:

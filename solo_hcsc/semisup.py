@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from solo_hcsc.errors import UserError, command, note
+from solo_hcsc.errors import UserError, command, note, on_one_line
 from solo_hcsc.flags import Parser
 from solo_hcsc.quiet import quiet
 
@@ -22,6 +22,7 @@ _DEFAULTS = {
     "weight_decay": 0.0,
     "batch_size": 256,
 }
+PROTOCOL = _DEFAULTS | {"max_epochs": 70, "head_lr": 0.005}
 
 
 @command
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.training import announce
 
     data.resolve_folders(args, needs_val=True)
-    probe = Probe(args, "semisup")
+    probe = Probe(args, "semisup", PROTOCOL)
     train_set, val_set = data.evaluation_sets(args, *probe.transforms)
     classes, images = data.classes_of(train_set), len(train_set)  # type: ignore[arg-type]
     labels = data.labels_of(train_set)
@@ -53,9 +54,15 @@ def main(argv: Sequence[str]) -> None:
     missing = classes - len({labels[index] for index in chosen})
     if missing:
         note(f"{missing} of {classes} classes have no labelled image")
-    if len(chosen) < args.batch_size:
-        note(f"--batch_size {args.batch_size}: lowered to the {len(chosen)} labelled images")
-        args.batch_size = len(chosen)
+    each = len(chosen) // (len(args.gpus) * args.num_nodes)
+    if min(each, args.batch_size) < 2:
+        raise UserError(
+            f"{len(chosen)} labelled images in batches of {args.batch_size}: batch norm needs at least two images in "
+            "each process's batch; use more labels or a larger --batch_size"
+        )
+    if each < args.batch_size:
+        note(f"--batch_size {args.batch_size}: lowered to {each}, since there are {len(chosen)} labelled images")
+        args.batch_size = each
     announce(f"semisup: {len(chosen)} labels for {images} images ({source})")
 
     logged = probe.fit(FineTuned, classes, Subset(train_set, chosen), val_set)
@@ -66,8 +73,8 @@ def main(argv: Sequence[str]) -> None:
     )
     settings = {
         "labels": source,
-        "label_fraction": args.label_fraction or len(chosen) / images,
-        "head_lr": args.head_lr or args.lr,
+        "label_fraction": args.label_fraction or len(chosen) / images,  # of a list: what it comes to
+        "head_lr": args.head_lr,
         "best": best,
     }
     rows = [("last epoch", *last.values()), ("best epoch (chosen on the validation images)", *best.values())]
@@ -87,29 +94,36 @@ def draw(labels: Sequence[int], share: float, seed: int) -> list[int]:
 
 
 def listed(file: Path, dataset: "Dataset") -> list[int]:
-    """Indexes of the images that a file names: one in each line, by its name or its path below the training folder.
+    """Indexes of the images that a file names: one in each line, by its name or the end of its path.
 
     The usual lists of ImageNet's 1 % and 10 % have names (`n02389026_4329.JPEG`); a label after the name is not read.
     """
     from solo_hcsc.data import files_and_labels
 
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UserError(f"--label_list {file}: cannot be read ({reason})") from error
-    places: dict[str, int] = {}
-    for index, path in enumerate(map(Path, files_and_labels(dataset)[0])):
-        places |= {path.name: index, f"{path.parent.name}/{path.name}": index}
+    files = files_and_labels(dataset)[0]
+    ends = defaultdict(list)  # images by the end of their path: `x.png`, `class/x.png`, `train/class/x.png`, ...
+    depth = 1 + max(line.count("/") for line in [*lines, ""])
+    for index, path in enumerate(files):
+        parts = Path(path).parts
+        for length in range(1, min(depth, len(parts)) + 1):
+            ends["/".join(parts[-length:])].append(index)
     chosen = set()
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line:
             continue
-        names = (line, "/".join(line.split("/")[-2:]), line.split()[0], "/".join(line.split()[0].split("/")[-2:]))
-        found = next((places[name] for name in names if name in places), None)
-        if found is None:
-            raise UserError(f"--label_list {file}, line {number}: {line!r} is not among the training images")
-        chosen.add(found)
+        found = next((ends[name] for name in (line, line.rpartition(" ")[0].strip()) if name in ends), [])
+        where = f"--label_list {file}, line {number}: {line!r}"
+        if not found:
+            raise UserError(f"{where} is not among the training images")
+        if len(found) > 1:
+            both = " and ".join(on_one_line(files[index]) for index in found[:2])
+            raise UserError(f"{where} may be {both}; give as much of the path as tells them apart")
+        chosen.add(found[0])
     if not chosen:
         raise UserError(f"--label_list {file}: it names no image")
     return sorted(chosen)
@@ -125,7 +139,9 @@ def parse(argv: Sequence[str]) -> Namespace:
         raise UserError("--label_fraction is missing: the share of labels to use, such as 0.01, or --label_list FILE")
     if args.label_fraction is not None and not 0 < args.label_fraction <= 1:
         raise UserError(f"--label_fraction {args.label_fraction:g}: must be above 0 and at most 1")
-    if args.head_lr is not None and args.head_lr <= 0:
+    if args.head_lr is None:
+        args.head_lr = args.lr
+    if args.head_lr <= 0:
         raise UserError(f"--head_lr {args.head_lr:g}: must be greater than 0")
     if args.dali:
         raise UserError("--dali: semisup reads its few images with the default loader; leave it out")
@@ -145,6 +161,7 @@ def build_parser() -> Parser:
         max_epochs=70,
     )
     parser.choose("dataset", DATASETS)
+    parser.hide("dali", "dali_device")
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--label_fraction", type=float, metavar="N", help="share of each class's labels, e.g. 0.01 or 0.1"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc import paper
-from solo_hcsc.errors import UserError, command
+from solo_hcsc.errors import UserError, command, on_one_line
 from solo_hcsc.flags import Parser
 from solo_hcsc.results import read_results, table, write_whole
 
@@ -51,25 +51,39 @@ def parse(argv: Sequence[str]) -> Namespace:
     return args
 
 
-def rows_of(result: dict[str, Any], folder: Path) -> Iterator[tuple[str, ...]]:
+def rows_of(result: dict[str, Any], folder: Path) -> list[tuple[str, ...]]:
     """A result's rows: one, or one for each way of clustering."""
+    try:
+        return [tuple(map(on_one_line, row)) for row in _rows_of(result, folder)]
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{result['file']}: not what an evaluation writes ({type(error).__name__}: {error}); remove or repeat it"
+        ) from error
+
+
+def _rows_of(result: dict[str, Any], folder: Path) -> Iterator[tuple[str, ...]]:
+    evaluation, settings = result["evaluation"], result["settings"]
     checkpoint = Path(result["checkpoint"])
     checkpoint = checkpoint.relative_to(folder) if checkpoint.is_relative_to(folder) else checkpoint
-    evaluation, settings = result["evaluation"], result["settings"]
     parts = [(setting_of(evaluation, settings), protocol_of(evaluation, settings), result["metrics"])]
     if evaluation == "clustering":
-        parts = [(row["name"], _clustering_protocol(row, result), row) for row in settings["all"]]
+        parts = [_of_clustering(row, result) for row in settings["all"]]
     for setting, protocol, metrics in parts:
-        names = [name for name in paper.MEASURES.get(evaluation, metrics) if name in metrics]
-        found = paper.find(evaluation, result["dataset"], protocol, *_model(result))
+        named = {_NAMES.get(name, name): metrics[name] for name in paper.MEASURES[evaluation] if name in metrics}
+        for count, value in zip(settings.get("label_groups", []), metrics.get("ami_levels", []), strict=False):
+            named[f"AMI, {count} groups"] = value
+        found = None
+        if protocol is not None:
+            model = result["method"], result.get("pretraining", {})
+            found = paper.find(evaluation, result["dataset"], protocol, *model)
         yield (
             evaluation,
             setting,
             _method(result),
             result["dataset"],
-            " / ".join(_NAMES.get(name, name) for name in names),
-            " / ".join(_figure(evaluation, metrics[name]) for name in names),
-            "" if found is None else " / ".join(_figure(evaluation, v) for v in found.values if v is not None),
+            " / ".join(named),
+            " / ".join(_figure(evaluation, value) for value in named.values()),
+            "" if found is None else _published(found),
             f"{result['seconds']:.0f}",
             str(checkpoint),
         )
@@ -84,6 +98,9 @@ def setting_of(evaluation: str, settings: dict[str, Any]) -> str:
         said = [_share(settings)]
     elif "config" in settings:
         said = [settings["config"]]
+    other = [name for name in settings.get("deviations", []) if name != "features"]
+    if other:
+        said.append(f"other {', '.join(other)}")
     if "chosen" in settings:
         said.append(f"lr {settings['lr']:g}, {settings['chosen']}")
     if str(settings.get("features", "")).startswith("cached"):
@@ -91,24 +108,36 @@ def setting_of(evaluation: str, settings: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def protocol_of(evaluation: str, settings: dict[str, Any]) -> str:
-    """The name that solo_hcsc.paper has for how this was done, if the paper did so too."""
-    ours = settings.get("features", "backbone") != "backbone" or "chosen" in settings
-    if ours:
-        return "not in the paper"
+def protocol_of(evaluation: str, settings: dict[str, Any]) -> str | None:
+    """The name that solo_hcsc.paper has for how this was done; None if the paper did not do so."""
+    plain = settings.get("features", "backbone") == "backbone" and "chosen" not in settings
+    if not plain or settings.get("deviations", ["unknown"]):
+        return None
     if evaluation == "semisup":
         return _share(settings)
-    return settings.get("config", "none of the paper's") if evaluation == "linear" else ""
+    return settings.get("config") if evaluation == "linear" else ""
 
 
-def _clustering_protocol(row: dict[str, Any], result: dict[str, Any]) -> str:
-    if result["settings"].get("split", "train") != "train":
-        return "not in the paper"
-    if row["kind"] == "k-means":
-        return row["name"]
-    # Clusters that were too small are gone from a level: the paper names it by what was asked for.
-    asked = "-".join(map(str, result.get("pretraining", {}).get("num_prototypes", [])))
-    return f"hierarchy level {row['level']} of {asked}"
+def _of_clustering(row: dict[str, Any], result: dict[str, Any]) -> tuple[str, str | None, dict[str, Any]]:
+    """Setting, protocol and figures of one way of clustering."""
+    settings = result["settings"]
+    protocol = row["name"]
+    if row["kind"] == "hierarchy":
+        # Clusters that were too small are gone from a level: the paper names it by what was asked for.
+        asked = "-".join(map(str, result.get("pretraining", {}).get("num_prototypes", [])))
+        protocol = f"hierarchy level {row['level']} of {asked}"
+    said = [row["name"]]
+    if settings.get("features") == "projector" and row["kind"] == "k-means":
+        said.append("projector")
+    if settings.get("split", "train") != "train":
+        said.append("validation images")
+        protocol = None
+    return ", ".join(said), protocol, row
+
+
+def _published(found: paper.Published) -> str:
+    values = found.values if found.values[1] is not None else found.values[:1]
+    return " / ".join("-" if value is None else _figure(found.evaluation, value) for value in values)
 
 
 def _share(settings: dict[str, Any]) -> str:
@@ -116,12 +145,8 @@ def _share(settings: dict[str, Any]) -> str:
     return f"{round(percent) if abs(percent - round(percent)) < 0.1 else round(percent, 2)} % of labels"
 
 
-def _model(result: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    return result["method"], result.get("pretraining", {})
-
-
 def _method(result: dict[str, Any]) -> str:
-    method, pretraining = _model(result)
+    method, pretraining = result["method"], result.get("pretraining", {})
     epochs = f", {pretraining['max_epochs']} epochs" if "max_epochs" in pretraining else ""
     return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}"
 
@@ -151,9 +176,9 @@ def footnote(rows: Sequence[Sequence[str]]) -> str:
 
 
 _FOOTNOTE = (
-    "Accuracies and mAP in percent. The column paper has what the paper reports for the same method, ResNet-50, epochs "
-    "and protocol on the same data; it is empty where there is none. KNN takes the best K on the validation images, as "
-    "the paper does."
+    "Accuracies and mAP in percent. The column paper has what the paper reports for the same method with a ResNet-50, "
+    "the same pretraining epochs and crops, protocol and data, and is empty where there is none; beside mocov2plus it "
+    "is MoCo v2's. KNN takes the best K on the validation images, as the paper does."
 )
 _FOOTNOTE_VOC = (
     " On VOC07 the authors' released code averages precision over the classes of each image, ours over the images of "

@@ -37,8 +37,10 @@ class Sweep(GroupedModel):
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.backbone.eval()
         images, targets = batch
-        # Each term has its own parameters: the gradient of the sum is that of each alone.
-        return torch.stack([F.cross_entropy(logits, targets) for logits in self._logits(images)]).sum()
+        losses = torch.stack([F.cross_entropy(logits, targets) for logits in self._logits(images)])
+        # Each term has its own parameters: the gradient of the sum is that of each alone, and one that has diverged
+        # leaves the others alone.
+        return torch.where(losses.isfinite(), losses, 0.0).sum()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         images, targets = batch

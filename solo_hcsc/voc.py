@@ -11,14 +11,14 @@ from solo_hcsc.flags import Parser
 from solo_hcsc.quiet import quiet
 
 # The paper's appendix, with momentum 0.9.
-DEFAULTS = {
-    "dataset": "voc07",
-    "data_dir": Path("datasets/VOCdevkit/VOC2007"),
+PROTOCOL = {
     "lr": 0.05,
     "scheduler": "cosine",
     "weight_decay": 0.0,
     "batch_size": 16,
+    "max_epochs": 100,
 }
+DEFAULTS = PROTOCOL | {"dataset": "voc07", "data_dir": Path("datasets/VOCdevkit/VOC2007")}
 
 
 @command
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.probing import Probe
 
     args.data_dir = find_folder(args.data_dir)
-    probe = Probe(args, "voc", images_flag="--data_dir")
+    probe = Probe(args, "voc", PROTOCOL, images_flag="--data_dir")
     if len(args.gpus) * args.num_nodes > 1:
         raise UserError("average precision needs all scores in one process; use --devices 1")
     train_transform, test_transform = probe.transforms
@@ -77,6 +77,7 @@ def build_parser() -> Parser:
     probing.without_folders(parser, "voc07", "the VOC2007 folder, or the VOCdevkit folder that it is in")
     parser.choose("keep_best", ["val_map"])
     probing.add_cache_flag(parser)
+    parser.hide("dali", "dali_device")
     return parser
 
 

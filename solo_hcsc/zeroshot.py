@@ -49,6 +49,7 @@ def read_sets(args: Namespace, transform: Callable) -> "tuple[Dataset, Dataset]"
     sets: tuple[Dataset, Dataset]
     if args.dataset == "cub":
         sets = cub.read_parts(cub.find_folder(args.data_dir), transform)
+        data.refuse_single_class(sets[0], "--data_dir")
     else:
         sets = data.evaluation_sets(args, transform, transform)
     checkpoint = find_checkpoint(args.pretrained_feature_extractor)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import timm
@@ -11,8 +12,11 @@ from tiny import only, run_here
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
-from solo_hcsc import checkpoints, linear, semisup
+from solo_hcsc import checkpoints, knn, linear, semisup
 from solo_hcsc.checkpoints import load_encoder, load_projector
+from solo_hcsc.data import LabelledImages
+from solo_hcsc.errors import UserError
+from solo_hcsc.features import Features
 from solo_hcsc.results import read_results
 
 QUICK = "--crop_size 32 --num_workers 0 --accelerator cpu --batch_size 8 --max_epochs 2".split()
@@ -103,7 +107,7 @@ def test_swept_classifiers_are_those_that_each_learning_rate_alone_gives(custom,
     flags = [*custom, *QUICK, "--cache_features", "--scheduler", "cosine", "--pretrained_feature_extractor", untrained]
     run_here("linear", *flags, "--lr_sweep", 0.1, 3, "--checkpoint_dir", tmp_path / "sweep")
     out = capsys.readouterr().out
-    assert re.search(r"^0\.10 +\d+\.\d\d +\d", out, re.M)
+    assert re.search(r"^ *0\.1 +\d+\.\d\d +\d", out, re.M)
     assert "chosen on the validation images" in out
     assert "without augmentation: a quick answer" in out
     swept = torch.load(only(tmp_path / "sweep", "*.ckpt"), weights_only=True)["state_dict"]
@@ -135,7 +139,7 @@ def test_result_has_what_it_takes_to_repeat_it(custom, untrained, tmp_path):
         *"--crop_size 32 --num_workers 0 --k 1 5 --method mine --pretrained_feature_extractor".split(),
         untrained,
     )
-    result = json.loads((untrained.parent / "knn-custom.json").read_text())
+    result = json.loads(only(untrained.parent, "knn-custom-*.json").read_text())
     assert result["checkpoint_sha256"] == hashlib.sha256(untrained.read_bytes()).hexdigest()
     assert result["command"].startswith("python -m solo_hcsc.knn --dataset custom --data_dir ")
     assert result["method"] == "mine"
@@ -192,3 +196,106 @@ def test_labels_come_from_a_list_as_imagenets(images, untrained, tmp_path):
     result = read_results(tmp_path / "runs")[0]
     assert result["data"]["labelled_images"] == 3
     assert result["settings"]["label_fraction"] == pytest.approx(3 / 24)
+
+
+def test_names_that_several_images_have_are_refused_unless_the_path_tells(tmp_path, images, untrained, capsys):
+    for folder in ("a/s", "b/s"):
+        (tmp_path / "train" / folder).mkdir(parents=True)
+        for number in range(3):
+            picture = images / "train" / "class 0" / f"{number}.png"
+            (tmp_path / "train" / folder / picture.name).write_bytes(picture.read_bytes())
+    flags = ["--dataset", "custom", "--data_dir", tmp_path, "--train_dir", "train", "--val_dir", "train", *QUICK]
+    flags += ["--pretrained_feature_extractor", untrained, "--checkpoint_dir", tmp_path / "runs", "--max_epochs", 1]
+    (tmp_path / "list.txt").write_text("a/s/0.png\ns/1.png\n")
+    with pytest.raises(SystemExit):
+        run_here("semisup", *flags, "--label_list", tmp_path / "list.txt")
+    error = capsys.readouterr().err
+    assert "line 2: 's/1.png' may be" in error
+    assert "a/s/1.png and" in error
+    dataset = LabelledImages(tmp_path / "train", None)
+    (tmp_path / "list.txt").write_text("\ufeffa/s/0.png\na/s/1.png 0\ntrain/b/s/2.png\n")
+    chosen = semisup.listed(tmp_path / "list.txt", dataset)
+    assert [dataset.samples[i][0][-9:] for i in chosen] == ["a/s/0.png", "a/s/1.png", "b/s/2.png"]
+
+
+# ---- what goes on must be what began ----
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "then"),
+    [
+        ("linear", ["--lr_sweep", 0.1, 1, "--cache_features"], ["--lr_sweep", 3, 30, "--cache_features"]),
+        ("linear", ["--scheduler", "cosine"], ["--scheduler", "cosine", "--pretrained_feature_extractor", "other.pth"]),
+        ("semisup", ["--label_fraction", 0.5], ["--label_fraction", 0.5, "--seed", 3]),
+    ],
+)
+def test_resuming_with_other_flags_is_refused(module, first, then, custom, untrained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(1)
+    torch.save(resnet18().state_dict(), "other.pth")
+    flags = [*custom, *QUICK, "--pretrained_feature_extractor", untrained, "--checkpoint_dir"]
+    run_here(module, *flags, "first", *first)
+    checkpoint = only(tmp_path / "first", "*.ckpt")
+    resumed = [*flags, "second", "--max_epochs", 3, "--resume_from_checkpoint", checkpoint]
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        run_here(module, *resumed, *then)
+    assert stopped.value.code == 2
+    assert "was trained with --" in capsys.readouterr().err
+    assert not (tmp_path / "second").exists()
+    run_here(module, *resumed, *first)
+    assert only(tmp_path / "second", "*.ckpt").name.endswith("ep=2.ckpt")
+
+
+def test_classifier_that_diverges_leaves_the_others_alone(custom, untrained, tmp_path, capsys):
+    flags = [*custom, *QUICK, "--cache_features", "--pretrained_feature_extractor", untrained, "--checkpoint_dir"]
+    run_here("linear", *flags, tmp_path / "both", "--lr_sweep", 0.1, 1e30)
+    assert "diverged: 1e+30" in capsys.readouterr().out
+    run_here("linear", *flags, tmp_path / "one", "--lr_sweep", 0.1)
+    both, one = (read_results(tmp_path / name)[0]["settings"]["all"][0] for name in ("both", "one"))
+    assert both == one
+
+
+# ---- KNN ----
+
+
+def test_votes_do_not_overflow_and_a_k_counts_once():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 6
+    means = torch.randn(6, 8, generator=generator)
+    bank = Features(means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
+    queries = Features(means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
+    cold = {row[0]: row[1:] for row in knn.accuracies(bank, queries, [1, 20, 20], 1e-4, "cosine")}
+    assert cold[20][0] == cold[1][0]  # the nearest alone decides
+    assert 50 < cold[1][0] < 100
+
+
+def test_features_that_are_not_finite_are_refused(custom, tmp_path, refused):
+    content = moco(resnet18(), 512)
+    content["state_dict"]["module.encoder_q.fc.0.weight"][0, 0] = float("nan")
+    torch.save(content, tmp_path / "x.pth")
+    flags = "--crop_size 32 --num_workers 0 --k 1 --features projector --pretrained_feature_extractor x.pth".split()
+    assert "has NaN or infinite values" in refused("knn", *custom, *flags)
+
+
+def test_result_that_cannot_be_written_is_found_before_the_work(custom, tmp_path, refused):
+    torch.save(resnet18().state_dict(), tmp_path / "x.pth")
+    (tmp_path / f"knn-custom-{Path(custom[3]).name}-x.json").mkdir()
+    flags = "--crop_size 32 --num_workers 0 --k 1 --pretrained_feature_extractor x.pth".split()
+    assert "is a folder, where the result is to go" in refused("knn", *custom, *flags)
+
+
+def test_old_weights_without_counters_and_swavs_are_taken(tmp_path):
+    weights = resnet18().state_dict()
+    torch.save({k: v for k, v in weights.items() if "num_batches_tracked" not in k}, tmp_path / "old.pth")
+    swav = {f"module.{k}": v for k, v in weights.items() if not k.startswith("fc.")}
+    swav |= {"module.projection_head.0.weight": torch.zeros(2, 2), "module.prototypes.weight": torch.zeros(2, 2)}
+    (tmp_path / "swav").mkdir()
+    torch.save({"state_dict": swav}, tmp_path / "swav" / "swav.pth.tar")
+    for path in (tmp_path / "old.pth", checkpoints.find_checkpoint(tmp_path / "swav")):
+        found = load_encoder(path, None, 224).module.state_dict()
+        assert all(torch.equal(found[k], weights[k]) for k in found if "num_batches_tracked" not in k)
+    weights["layer1.0.conv1.weight"] = weights["layer1.0.conv1.weight"].to(torch.int8)
+    torch.save(weights, tmp_path / "old.pth")
+    with pytest.raises(UserError, match="no plain tensor for 1 weight"):
+        load_encoder(tmp_path / "old.pth", None, 224)

@@ -61,8 +61,8 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
     knn = "--crop_size 32 --num_workers 0 --k 1 5 --pretrained_feature_extractor second".split()
     for features in ("backbone", "projector"):
         run_here("knn", *custom, *knn, "--features", features)
-    assert json.loads(only(tmp_path, "knn-projector-custom.json").read_text())["settings"]["features"] == "projector"
-    only(tmp_path, "knn-projector-custom.json").unlink()
+    assert json.loads(only(tmp_path, "knn-projector-custom-*.json").read_text())["settings"]["features"] == "projector"
+    only(tmp_path, "knn-projector-custom-*.json").unlink()
     run_here(
         "linear", *custom, *SMALL, *"--max_epochs 2 --scheduler reduce".split(), "--pretrained_feature_extractor", later
     )
@@ -78,10 +78,10 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
 
 def test_vit_pretrains_and_is_evaluated(custom, tmp_path, capsys):
     flags = "--method mocov2plus --encoder vit_tiny --optimizer adamw --queue_size 16 --patch_size 8 --max_epochs 2"
-    run("pretrain", *custom, *SMALL, *flags.split(), cwd=tmp_path)
+    run_here("pretrain", *custom, *SMALL, *flags.split(), "--checkpoint_dir", tmp_path)
     knn = "--crop_size 32 --num_workers 0 --k 3 --pretrained_feature_extractor".split()
     run_here("knn", *custom, *knn, tmp_path)
-    assert "(vit_tiny)" in capsys.readouterr().out
+    assert "(vit_tiny, backbone features)" in capsys.readouterr().out
 
 
 def test_two_processes_train_together(custom, tmp_path):
@@ -91,8 +91,22 @@ def test_two_processes_train_together(custom, tmp_path):
     out = run("pretrain", *custom, *SMALL, *flags, cwd=tmp_path)
     assert "2 CPU processes, 32-true; 2 batches of 8" in out.stdout
     assert out.stdout.count("done in") == 1
-    state = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)
+    checkpoint = only(tmp_path, "*.ckpt")
+    state = torch.load(checkpoint, weights_only=True)
     assert state["global_step"] == 4
+    # Nine validation images for two processes: each counts once, whoever has it.
+    rows = csv.DictReader((checkpoint.parent / "metrics.csv").open())
+    right = [float(row["val_acc1"]) * 9 / 100 for row in rows if row["val_acc1"]]
+    assert len(right) == 2
+    assert right == pytest.approx([round(count) for count in right], abs=1e-4)
+
+    # and so in an evaluation
+    linear = (
+        "--devices 2 --max_epochs 1 --lr_sweep 0.1 1 --pretrained_feature_extractor . --checkpoint_dir linear".split()
+    )
+    run("linear", *custom, *SMALL[:-2], *linear, cwd=tmp_path)
+    for row in read_results(tmp_path / "linear")[0]["settings"]["all"]:
+        assert row["acc1"] * 9 / 100 == pytest.approx(round(row["acc1"] * 9 / 100), abs=1e-4)
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -15,7 +15,7 @@ def result(evaluation="knn", dataset="imagenet", method="hcsc", settings=None, m
         "dataset": dataset,
         "method": method,
         "metrics": metrics or {"acc1": 60.1, "acc5": 80.2},
-        "settings": settings or {"k": 20, "features": "backbone"},
+        "settings": {"deviations": []} | (settings or {"k": 20, "features": "backbone"}),
         "checkpoint": "runs/x.ckpt",
         "seconds": 12.3,
         "pretraining": {"encoder": "resnet50", "dataset": "imagenet", "max_epochs": 200, **pretraining},
@@ -35,18 +35,26 @@ def test_papers_figures_stand_beside_matching_rows_only(tmp_path, capsys):
         (result(multi_crop=True), "66.60"),
         (result(max_epochs=800), "64.50"),
         (result(method="mocov2plus"), "55.80"),
+        (result(num_prototypes=[3000, 2000, 1000]), "60.70"),
+        (result(num_prototypes=[10, 5]), ""),
+        (result(settings={"k": 1, "features": "backbone", "deviations": ["k"]}), ""),
         (result(settings={"k": 20, "features": "projector"}), ""),
         (result(encoder="resnet18"), ""),
         (result(dataset="digits"), ""),
         (result(max_epochs=100), ""),
         (result("linear", settings={"config": "adco"}), "68.90"),
-        (result("linear", settings={"config": "pcl with other lr"}), ""),
+        (result("linear", settings={"config": "pcl"}), "69.20"),
+        (result("linear", settings={"config": "pcl"}, method="mocov2plus"), ""),
+        (result("linear", settings={"config": "moco"}, method="mocov2plus"), "67.50"),
+        (result("linear", settings={"config": "pcl", "deviations": ["lr"]}), ""),
+        (result("linear", settings={}), ""),
         (result("linear", settings={"config": "pcl", "features": "cached, without augmentation"}), ""),
         (result("semisup", settings={"label_fraction": 0.01}), "48.00 / 75.60"),
         (result("semisup", settings={"label_fraction": 128116 / 1281167}), "64.30 / 86.00"),
         (result("semisup", settings={"label_fraction": 0.05}), ""),
         (result("voc", "voc07", settings={"lr": 0.05}, metrics={"mAP11": 80.0, "mAP": 81.0}), "92.80"),
         (result("places", "places205", settings={"lr": 3.0}), "52.20"),
+        (result("places", "places205", settings={"lr": 1.0, "deviations": ["lr"]}), ""),
         (result("zeroshot", "cub"), "26.90"),
     ]
     for number, (one, expected) in enumerate(rows):
@@ -70,11 +78,11 @@ def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
 
 def test_figures_are_the_papers():
     """Some of each table, typed from the paper."""
-    model = {"encoder": "resnet50"}
+    model = {"encoder": "resnet50", "max_epochs": 200}
     for evaluation, dataset, setting, method, more, values in (
         ("linear", "imagenet", "pcl", "hcsc", {}, (69.2, None)),
         ("linear", "imagenet", "moco", "mocov2plus", {}, (67.5, None)),
-        ("knn", "imagenet", "", "swav", {"multi_crop": True, "max_epochs": 400}, (64.3, None)),
+        ("knn", "imagenet", "", "swav", {"multi_crop": True, "max_epochs": 800}, (65.7, None)),
         ("semisup", "imagenet", "10 % of labels", "swav", {"multi_crop": True}, (65.5, 87.5)),
         ("clustering", "imagenet", "hierarchy level 1 of 25000-10000-1000", "hcsc", {}, (0.629, 0.462)),
         ("places", "places205", "", "hcsc", {"multi_crop": True}, (55.0, None)),
@@ -84,6 +92,21 @@ def test_figures_are_the_papers():
         assert found.values == values
     keys = [(p.evaluation, p.dataset, p.setting, p.method, p.multi_crop, p.epochs) for p in PUBLISHED]
     assert len(keys) == len(set(keys))
+
+
+def test_figure_that_the_paper_lacks_is_marked(tmp_path, capsys):
+    ways = [{"name": "k-means k=25000", "kind": "k-means", "nmi": 0.5, "ami": 0.4}]
+    one = result("clustering", method="mocov2plus", settings={"all": ways}, metrics=ways[0])
+    _, text, _ = summary_of(tmp_path, capsys, one)
+    assert "| NMI / AMI | 0.500 / 0.400 | - / 0.285 |" in text
+
+
+def test_ways_of_clustering_are_told_apart(tmp_path, capsys):
+    ways = [{"name": "k-means k=3", "kind": "k-means", "nmi": 0.5, "ami": 0.4, "ami_levels": [0.3]}]
+    settings = {"all": ways, "split": "val", "features": "projector", "label_groups": [2]}
+    _, text, _ = summary_of(tmp_path, capsys, result("clustering", settings=settings, metrics=ways[0]))
+    assert "| k-means k=3, projector, validation images |" in text
+    assert "| NMI / AMI / AMI, 2 groups | 0.500 / 0.400 / 0.300 |" in text
 
 
 class Cells(HTMLParser):
@@ -109,7 +132,30 @@ def test_names_are_escaped(tmp_path, capsys):
     assert all(line.replace("\\|", "").count("|") == 10 for line in text.splitlines()[:3])
 
 
-@pytest.mark.parametrize("content", ["{", '{"evaluation": "knn", "metrics"', "\x00"])
+BROKEN = [
+    *(("settings", None), ("settings", [1]), ("settings", {}), ("metrics", None), ("metrics", [1]), ("seconds", None)),
+    *(
+        ("checkpoint", None),
+        ("pretraining", None),
+        ("metrics", {"acc1": None}),
+        ("settings", {"k": 1, "deviations": 1}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BROKEN)
+def test_result_that_no_evaluation_wrote_is_named(name, value, tmp_path, capsys):
+    (tmp_path / "knn.json").write_text(json.dumps(result() | {name: value}))
+    with pytest.raises(SystemExit) as stopped:
+        run_here("summary", tmp_path)
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert f"{tmp_path / 'knn.json'}: not what an evaluation writes" in lines[0]
+    assert not list(tmp_path.glob("summary.*"))
+
+
+@pytest.mark.parametrize("content", ["{", '{"evaluation": "knn", "metrics"', "\x00", "[" * 100_000])
 def test_corrupt_result_is_named(content, tmp_path, capsys):
     (tmp_path / "good.json").write_text(json.dumps(result()))
     (tmp_path / "knn.json").write_text(content)

@@ -131,7 +131,7 @@ def test_cub_is_classified_by_a_pretrained_encoder(hcsc_run, tmp_path, capsys):
     write_cub(tmp_path / "CUB_200_2011")
     where = ["--dataset", "cub", "--data_dir", tmp_path, "--pretrained_feature_extractor", hcsc_run]
     run_here("zeroshot", *where, *FLAGS)
-    result = json.loads(only(hcsc_run, "zeroshot-cub.json").read_text())
+    result = json.loads(only(hcsc_run, "zeroshot-cub-*.json").read_text())
     assert (result["evaluation"], result["method"], result["dataset"]) == ("zeroshot", "hcsc", "cub")
     assert (result["data"]["train_images"], result["data"]["val_images"]) == (6, 6)
     assert [row["k"] for row in result["settings"]["all"]] == [1, 4]
@@ -148,7 +148,7 @@ def test_the_data_set_of_pretraining_is_noted(bank, hcsc_run, images, capsys):
     run_here("zeroshot", *flags, *FLAGS, "--pretrained_feature_extractor", hcsc_run)
     said = "note: this is the data set that it was pretrained on; zeroshot means another one\n"
     assert capsys.readouterr().err == (said if bank == "train" else "")
-    assert only(hcsc_run, "zeroshot-custom.json")
+    assert only(hcsc_run, "zeroshot-custom-*.json")
 
 
 def test_named_data_sets_are_the_same_in_any_folder():

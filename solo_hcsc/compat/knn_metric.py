@@ -58,12 +58,13 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
         large = len(bank) > SMALL_BANK and bank.device.type == "cpu"
         search = self._search_by_faiss(bank) if large else partial(self._search, self._ready(bank))
         chunk = QUERIES if large else max(1, self.max_distance_matrix_size // len(bank))
-        hits = {k: torch.zeros(2, device=bank.device) for k in ks}
+        hits = {k: torch.zeros(2, device=bank.device) for k in ks}  # each once, also if it is asked for twice
         for query, label in zip(queries.split(chunk), labels.split(chunk), strict=True):
             weights, neighbours = search(self._ready(query), min(max(ks), len(bank)))
             if self.distance_fx == "cosine":
-                weights = (weights / self.T).exp()
-            for k in ks:
+                # Relative to the nearest: any common factor is right, and the exponential of 1 / T may overflow.
+                weights = ((weights - weights[:, :1]) / self.T).exp()
+            for k in hits:
                 votes = weights.new_zeros(len(query), num_classes)
                 votes.scatter_add_(1, bank_labels[neighbours[:, :k]], weights[:, :k])
                 votes, ranked = votes.topk(min(5, k, num_classes))

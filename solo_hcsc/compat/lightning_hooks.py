@@ -5,6 +5,9 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from lightning_fabric.utilities import move_data_to_device
 from pytorch_lightning import LightningModule
 from solo.methods.base import BaseMethod, BaseMomentumMethod
 from solo.methods.dino import DINO
@@ -33,6 +36,9 @@ def _collect(self: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx
 
 def _end_validation(self: Any) -> None:
     outputs = self.__dict__.pop("_validation_outputs", [])
+    if dist.is_available() and dist.is_initialized():
+        # Means of each process's own batches, averaged, would weigh the images of a smaller share more.
+        outputs = [out for share in _gathered(outputs) for out in share]
     self._ending_validation = True
     try:
         self.validation_epoch_end(outputs)
@@ -41,6 +47,13 @@ def _end_validation(self: Any) -> None:
     if getattr(self, "knn", None) is not None and not self.trainer.sanity_checking:
         # The metric's own reset is undone when torchmetrics un-syncs it after a distributed compute.
         self.knn.reset()
+
+
+def _gathered(outputs: list[Any]) -> list[list[Any]]:
+    """Every process's outputs, on the CPU."""
+    shares: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(shares, move_data_to_device(outputs, torch.device("cpu")))
+    return shares
 
 
 @fixes(broken=lambda: any(callable(getattr(c, "validation_epoch_end", None)) for c in _CLASSES))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Linear evaluation on CIFAR: bash scripts/linear/cifar/linear.sh cifar10|cifar100 CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. The best learning rate depends on the method: --lr_sweep trains a classifier
-# for each of many at once. --config pcl, adco or moco: the paper's settings for ImageNet.
+# for each of many at once.
 python -m solo_hcsc.linear \
     --dataset "$1" \
     --data_dir ./datasets \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Linear evaluation on your own images: bash scripts/linear/custom/linear.sh DATA_DIR TRAIN_DIR VAL_DIR CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. The best learning rate depends on the method: --lr_sweep trains a classifier
-# for each of many at once. --config pcl, adco or moco: the paper's settings for ImageNet.
+# for each of many at once.
 python -m solo_hcsc.linear \
     --dataset custom \
     --data_dir "$1" \
