@@ -4,7 +4,7 @@ from collections import Counter
 
 import torch
 from PIL import Image
-from tiny import SMALL, make_images, run
+from tiny import SMALL, make_images, run_here
 
 from solo_hcsc import data
 from solo_hcsc.digits import lay_out_digits
@@ -73,7 +73,7 @@ def test_unlabelled_images_come_from_all_sub_folders_in_order(images):
     assert (index, size.tolist(), label) == (3, [36, 40], -1)
 
 
-def test_data_fraction_trains_on_fewer_images(custom, tmp_path):
-    out = run("pretrain", *custom, *SMALL, "--method", "deepclusterv2", "--num_prototypes", "3", "--proj_hidden_dim",
-              "16", "--data_fraction", "0.5", "--max_epochs", "2", cwd=tmp_path)  # fmt: skip
-    assert "18 images" in out.stdout
+def test_data_fraction_trains_on_fewer_images(custom, tmp_path, capsys):
+    run_here("pretrain", *custom, *SMALL, "--method", "deepclusterv2", "--num_prototypes", "3", "--proj_hidden_dim",
+             "16", "--data_fraction", "0.5", "--max_epochs", "2", "--checkpoint_dir", tmp_path)  # fmt: skip
+    assert "18 images" in capsys.readouterr().out

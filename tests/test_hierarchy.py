@@ -206,7 +206,7 @@ def test_large_clustering_of_few_dimensions(monkeypatch):
 
 def test_old_faiss_is_refused_before_training(monkeypatch):
     monkeypatch.delattr("faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS")
-    with pytest.raises(UserError, match=r"needs faiss 1\.14\.2 or newer"):
+    with pytest.raises(UserError, match=r"clusters with faiss 1\.14\.2 or newer"):
         hierarchy.import_faiss()
 
 

@@ -73,7 +73,9 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
         assert 0 <= result["metrics"]["acc1"] <= result["metrics"]["acc5"] <= 100
     if method == "hcsc":
         table = run("summary", ".", cwd=tmp_path).stdout
-        assert re.search(r"knn +k=\d +hcsc multi-crop, 3 epochs +custom +top-1 / top-5 +\d+\.\d\d / \d+\.\d\d", table)
+        assert re.search(
+            r"knn +k=\d, other k +hcsc multi-crop, 3 epochs +custom +top-1 / top-5 +\d+\.\d\d / \d+\.\d\d", table
+        )
 
 
 def test_vit_pretrains_and_is_evaluated(custom, tmp_path, capsys):
@@ -99,14 +101,6 @@ def test_two_processes_train_together(custom, tmp_path):
     right = [float(row["val_acc1"]) * 9 / 100 for row in rows if row["val_acc1"]]
     assert len(right) == 2
     assert right == pytest.approx([round(count) for count in right], abs=1e-4)
-
-    # and so in an evaluation
-    linear = (
-        "--devices 2 --max_epochs 1 --lr_sweep 0.1 1 --pretrained_feature_extractor . --checkpoint_dir linear".split()
-    )
-    run("linear", *custom, *SMALL[:-2], *linear, cwd=tmp_path)
-    for row in read_results(tmp_path / "linear")[0]["settings"]["all"]:
-        assert row["acc1"] * 9 / 100 == pytest.approx(round(row["acc1"] * 9 / 100), abs=1e-4)
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -135,7 +129,7 @@ def test_bf16_trains(custom, tmp_path):
     assert json.loads(only(tmp_path, "args.json").read_text())["precision"] == "bf16-mixed"
 
 
-def test_lightning_1_flag_file_runs_with_device_and_paths_overridden(custom, tmp_path):
+def test_lightning_1_flag_file_runs_with_device_and_paths_overridden(custom, tmp_path, monkeypatch, capsys):
     """solo-learn 1.0.2's imagenet-100 flags for MoCo v2+, with DALI."""
     flags = (
         "--encoder resnet18 --gpus 0,1 --accelerator ddp --sync_batchnorm --precision 16 --optimizer sgd "
@@ -145,10 +139,12 @@ def test_lightning_1_flag_file_runs_with_device_and_paths_overridden(custom, tmp
         "--base_tau_momentum 0.99 --final_tau_momentum 0.999 --momentum_classifier"
     ).split()
     data = ["--dataset", "imagenet100", *custom[2:]]
-    out = run("pretrain", *flags, *data, *SMALL, "--max_epochs", "1", "--offline", "--limit_val_batches", "1",
-              "--dali_device", "cpu", cwd=tmp_path)  # fmt: skip
-    assert "100 classes; 1 CPU process, 32-true" in out.stdout
-    assert "note: --precision 16 needs a GPU" in out.stderr
+    monkeypatch.chdir(tmp_path)
+    run_here("pretrain", *flags, *data, *SMALL, "--max_epochs", "1", "--offline", "--limit_val_batches", "1",
+             "--dali_device", "cpu")  # fmt: skip
+    out, err = capsys.readouterr()
+    assert "100 classes; 1 CPU process, 32-true" in out
+    assert "note: --precision 16 needs a GPU" in err
     assert list(tmp_path.rglob("*.wandb")), "an offline wandb run"
 
 
@@ -162,20 +158,21 @@ def test_lightning_1_multicrop_flag_file_runs(custom, tmp_path, monkeypatch, cap
         "--proj_hidden_dim 32 --pred_hidden_dim 32 --base_tau_momentum 0.99 --final_tau_momentum 1.0"
     ).split()
     crops = ["--crop_size", "32", "32", "16"]
-    run("pretrain", *flags, *custom, *SMALL[2:], *crops, "--max_epochs", "1", cwd=tmp_path)
     monkeypatch.chdir(tmp_path)
+    run_here("pretrain", *flags, *custom, *SMALL[2:], *crops, "--max_epochs", "1")
     linear = "--dali --max_epochs 1 --scheduler step --lr_decay_steps 1 --pretrained_feature_extractor trained_models"
     run_here("linear", *custom, *SMALL, *linear.split())
     assert "note: --dali_device gpu needs a GPU" in capsys.readouterr().err
     assert only(tmp_path, "linear.json")
 
 
-def test_images_without_labels_train_with_a_finite_loss(images, tmp_path):
-    out = run("pretrain", "--dataset", "custom", "--data_dir", images, "--train_dir", "flat", "--no_labels", *SMALL,
-              "--method", "swav", "--queue_size", "0", "--num_prototypes", "8", "--max_epochs", "1",
-              cwd=tmp_path)  # fmt: skip
-    assert "20 images, no labels" in out.stdout
-    assert re.search(r"epoch 1/1: loss \d", out.stderr)
+def test_images_without_labels_train_with_a_finite_loss(images, tmp_path, capsys):
+    run_here("pretrain", "--dataset", "custom", "--data_dir", images, "--train_dir", "flat", "--no_labels", *SMALL,
+             "--method", "swav", "--queue_size", "0", "--num_prototypes", "8", "--max_epochs", "1",
+             "--checkpoint_dir", tmp_path)  # fmt: skip
+    out, err = capsys.readouterr()
+    assert "20 images, no labels" in out
+    assert re.search(r"epoch 1/1: loss \d", err)
 
 
 def test_auto_resume_and_umap(custom, tmp_path, monkeypatch, capsys):
