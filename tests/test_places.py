@@ -2,11 +2,10 @@
 
 import json
 import os
-import shlex
 
 import pytest
 from PIL import Image
-from tiny import ROOT, SMALL, only, run_here
+from tiny import SMALL, only, run_here
 
 from solo_hcsc.errors import UserError
 from solo_hcsc.images import UnreadableImage
@@ -126,26 +125,6 @@ def test_places_is_learnt_from_its_lists(cached, untrained, tmp_path, capsys):
     assert result["data"]["train_list"] == str(tmp_path / "train_places205.csv")
     assert result["settings"].get("features") == ("cached, without augmentation" if cached else None)
     assert f"{'places (cached)' if cached else 'places'}" in out.split("----", 1)[1].splitlines()[1]
-
-
-def test_every_flag_is_explained():
-    from solo_hcsc.places import build_parser
-
-    parser = build_parser()
-    assert not [action.dest for action in parser._actions if not action.help]
-    assert "--data_dir FOLDER" in parser.format_usage()
-    assert "--train_dir" not in parser.format_help()
-
-
-def test_defaults_and_script_are_the_papers():
-    from solo_hcsc.places import parse
-
-    text = (ROOT / "scripts" / "places" / "places.sh").read_text().partition("solo_hcsc.places")[2]
-    script = [word for word in shlex.split(text) if word.strip() and "@" not in word]
-    for flags in (["--pretrained_feature_extractor", "x"], script):
-        args = parse(flags)
-        settings = (args.max_epochs, args.lr, args.scheduler, args.weight_decay, args.batch_size, args.optimizer)
-        assert settings == (100, 3.0, "cosine", 0.0, 256, "sgd")
 
 
 def test_dali_reads_the_same_files(untrained, tmp_path):

@@ -66,6 +66,26 @@ def test_flags_of_every_evaluation_script_make_sense(script):
     import_module(f"solo_hcsc.{module}").parse(flags)
 
 
+PAPER = {
+    "linear/imagenet/linear.sh": (100, 5.0, "step", [60, 80], 256),
+    "semisup/imagenet/semisup.sh": (70, 0.005, "step", [30, 60], 256),
+    "places/places.sh": (100, 3.0, "cosine", None, 256),
+    "voc/voc.sh": (100, 0.05, "cosine", None, 16),
+}
+
+
+@pytest.mark.parametrize("script", PAPER)
+def test_scripts_and_defaults_are_the_papers_settings(script):
+    more = ["--label_fraction", "0.01"] if "semisup" in script else []
+    ((module, flags),) = commands_of(ROOT / "scripts" / script, "x", *more)
+    plain = ["--pretrained_feature_extractor", "x", *more, *(["--dataset", "imagenet"] if "imagenet" in script else [])]
+    plain += ["--config", "pcl"] if module == "linear" else []
+    for words in (flags, plain):
+        args = import_module(f"solo_hcsc.{module}").parse(words)
+        assert (args.max_epochs, args.lr, args.scheduler, args.lr_decay_steps, args.batch_size) == PAPER[script]
+        assert (args.weight_decay, args.optimizer) == (0.0, "sgd")
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: f"{s.parent.name}-{s.stem}")
 def test_flags_of_every_script_make_sense(script):
     args = pretrain.parse(flags_of(script))
