@@ -86,6 +86,8 @@ def main(argv: Sequence[str]) -> None:
         train_set.unreadable.file = run.folder / "unreadable.txt"
         callbacks.append(train_set.unreadable)
     trainer = run.trainer(callbacks)
+    train_loader = None if args.dali else data.training_loader(train_set, args)
+    val_loader = None if val_set is None else data.validation_loader(val_set, args)
 
     # ---- the run ----
     run.begin(model, trainer)
@@ -97,8 +99,6 @@ def main(argv: Sequence[str]) -> None:
     )
     if resume is not None:
         training.announce(f"resuming from {resume}")
-    train_loader = None if args.dali else data.training_loader(train_set, args)
-    val_loader = None if val_set is None else data.validation_loader(val_set, args)
     try:
         run.fit(trainer, model, train_loader, val_loader, resume)
     except UnreadableImage as error:

@@ -92,6 +92,10 @@ class Probe:
         self.data = describe_data(args, train_set, val_set) | {"classes": num_classes}
         self.run = training.Run(args, self.evaluation)
         trainer = self.run.trainer([])
+        train_loader: DataLoader | None = None
+        val_loader: DataLoader | None = None
+        if not (self.cached or args.dali):
+            train_loader, val_loader = data.training_loader(train_set, args), data.validation_loader(val_set, args)
 
         self.run.begin(model, trainer)
         training.announce(self.encoder.taken)
@@ -100,12 +104,8 @@ class Probe:
             f"{images} images, {num_classes} classes; {describe_devices(args)}; {batches} batches of "
             f"{args.batch_size} per epoch, {args.max_epochs} epochs; writing to {self.run.folder}"
         )
-        train_loader: DataLoader | None = None
-        val_loader: DataLoader | None = None
         if self.cached:
             train_loader, val_loader = self._cached_loaders(train_set, val_set)
-        elif not args.dali:
-            train_loader, val_loader = data.training_loader(train_set, args), data.validation_loader(val_set, args)
         self.run.fit(trainer, model, train_loader, val_loader, resume)
         return {name: float(value) for name, value in trainer.callback_metrics.items()}
 

@@ -312,6 +312,13 @@ EVALUATION = {
 }
 
 
+def test_fewer_validation_images_than_processes_are_refused(tmp_path, refused):
+    make_images(tmp_path / "train", classes=2, per_class=20)
+    make_images(tmp_path / "val", classes=1, per_class=1)
+    flags = [*where(tmp_path), "--val_dir", "val", *SMALL, *MOCO, "--devices", "2"]
+    assert "1 images cannot be shared by 2 processes" in refused("pretrain", *flags)
+
+
 @pytest.mark.parametrize("name", EVALUATION)
 def test_evaluation_flags_are_refused(name, custom, tmp_path, refused):
     module, flags, reason = EVALUATION[name]
