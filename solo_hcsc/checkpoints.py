@@ -6,6 +6,7 @@ import re
 from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class Encoder:
     taken: str  # a line for the user: what was taken from the checkpoint and what not
     epochs: int | None = None  # how long it was pretrained, where a foreign checkpoint tells
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The checkpoint's SHA-256."""
         digest = sha256()

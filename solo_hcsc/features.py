@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset
 from solo_hcsc.checkpoints import Encoder, find_checkpoint, load_encoder, load_projector
 from solo_hcsc.data import plain_loader
 from solo_hcsc.errors import UserError
-from solo_hcsc.flags import Parser
+from solo_hcsc.flags import Parser, refuse_unlabelled
 from solo_hcsc.progress import watch
 
 
@@ -100,13 +101,20 @@ def add_feature_flags(parser: Parser) -> None:
     )
 
 
-def add_data_flags(parser: Parser) -> None:
+def add_dataset_flags(parser: Parser) -> Any:
+    """Which images; for every evaluation. Returns the group, for further ones."""
     from solo.args.dataset import custom_dataset_args, dataset_args, linear_augmentations_args
 
     group = parser.add_argument_group("data")
     dataset_args(group)
     linear_augmentations_args(group)
     custom_dataset_args(group)
+    return group
+
+
+def add_data_flags(parser: Parser) -> None:
+    """Which images and how they are read; for evaluations that train nothing."""
+    group = add_dataset_flags(parser)
     group.add_argument("--batch_size", type=int, default=128, help="images per forward pass")
     group.add_argument("--num_workers", type=int, default=4)
 
@@ -128,8 +136,7 @@ def check(args: Namespace) -> None:
         raise UserError(f"--std {min(args.std)}: must be greater than 0")
     if args.dali:
         raise UserError("--dali: features are read with the default loader; leave it out")
-    if args.no_labels:
-        raise UserError("--no_labels: an evaluation needs labels; leave it out")
+    refuse_unlabelled(args)
 
 
 def require_checkpoint(args: Namespace) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from solo_hcsc import dali, data, training
 from solo_hcsc.checkpoints import find_checkpoint, load_encoder
 from solo_hcsc.errors import UserError, note
-from solo_hcsc.features import Features, add_encoder_flags, extract, require_checkpoint
+from solo_hcsc.features import Features, add_dataset_flags, add_encoder_flags, extract, require_checkpoint
 from solo_hcsc.flags import Parser, add_record_flags, add_trainer_flags, refuse_unlabelled
 from solo_hcsc.hardware import describe_devices, resolve_hardware
 from solo_hcsc.repeatable import EpochSampler, ResumableLoader
@@ -220,22 +220,17 @@ class _Groups(nn.Module):
         return self._groups
 
 
-def build_parser(module: str, description: str, defaults: dict[str, Any], max_epochs: int = 100) -> Parser:
+def build_parser(module: str, description: str, defaults: dict[str, Any]) -> Parser:
     """The flags of solo-learn's linear evaluation and Lightning's, with other defaults."""
-    from solo.args.dataset import custom_dataset_args, dataset_args, linear_augmentations_args
-
     parser = Parser(
         prog=f"solo_hcsc.{module}",
         usage="%(prog)s --pretrained_feature_extractor PATH --dataset NAME [flags]",
         description=description,
     )
     add_encoder_flags(parser)
-    group = parser.add_argument_group("data")
-    dataset_args(group)
-    linear_augmentations_args(group)
-    custom_dataset_args(group)
+    add_dataset_flags(parser)
     LinearModel.add_model_specific_args(parser)
-    add_trainer_flags(parser, max_epochs)
+    add_trainer_flags(parser, max_epochs=100)
     add_record_flags(parser)
     group = parser.add_argument_group("records")
     group.add_argument("--resume_from_checkpoint", type=Path, help="go on from this checkpoint")

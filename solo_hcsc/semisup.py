@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 # The paper's appendix A; it has one learning rate, which the classifier has too unless --head_lr says otherwise.
-_DEFAULTS = {
+PROTOCOL = {
     "lr": 0.005,
     "scheduler": "step",
     "lr_decay_steps": [30, 60],
     "weight_decay": 0.0,
     "batch_size": 256,
+    "max_epochs": 70,
+    "head_lr": 0.005,
 }
-PROTOCOL = _DEFAULTS | {"max_epochs": 70, "head_lr": 0.005}
 
 
 @command
@@ -157,8 +158,7 @@ def build_parser() -> Parser:
     parser = probing.build_parser(
         "semisup",
         "Fine-tunes the encoder of a checkpoint, and a linear classifier on it, on a part of the labels.",
-        _DEFAULTS,
-        max_epochs=70,
+        PROTOCOL,
     )
     parser.choose("dataset", DATASETS)
     parser.hide("dali", "dali_device")
