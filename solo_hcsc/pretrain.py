@@ -114,6 +114,7 @@ def main(argv: Sequence[str]) -> None:
 def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset | None]":
     """Checks and completes the arguments; returns when the work began, the method, its training and validation set."""
     from solo_hcsc import dali, data, training
+    from solo_hcsc.convolutions import make_fast
     from solo_hcsc.hardware import resolve_hardware
     from solo_hcsc.images import SkipUnreadable, UnreadableList
     from solo_hcsc.registry import load_methods
@@ -140,6 +141,8 @@ def prepare(args: Namespace) -> "tuple[float, LightningModule, Dataset, Dataset 
         method_class = dali.pretraining_class(method_class, train_set, args)
     args.num_images = images
     model = method_class(**data.framework_settings(args))
+    if args.accelerator == "cpu":
+        make_fast(model)
     if args.skip_unreadable:
         unreadable = UnreadableList(images + (len(val_set) if val_set is not None else 0))  # type: ignore[arg-type]
         train_set = SkipUnreadable(train_set, unreadable)
