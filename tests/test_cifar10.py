@@ -50,6 +50,32 @@ def test_every_pixel_arrives_and_any_method_trains_on_it(batches, tmp_path):
     assert weights["encoder.conv1.weight"].shape[-1] == 3  # the framework's stem for CIFAR
 
 
+def test_part_is_the_same_each_time_and_held_out_images_are_others(batches, tmp_path):
+    for name in ("one", "two"):
+        run_here("cifar10", "--data_dir", tmp_path / name, "--train_images", 30, "--val_images", 20)
+    found = {
+        name: {part: {file.name for file in (folder / part).glob("*/*.png")} for part in ("train", "val", "test")}
+        for name, folder in ((name, tmp_path / name / "cifar10-30") for name in ("one", "two"))
+    }
+    assert found["one"] == found["two"]
+    assert [len(found["one"][part]) for part in ("train", "val", "test")] == [30, 20, 20]
+    assert not found["one"]["train"] & found["one"]["val"]
+    part, whole = tmp_path / "one" / "cifar10-30", tmp_path / "one" / "cifar10"
+    for file in (part / "val").glob("*/*.png"):
+        assert file.read_bytes() == (whole / "train" / file.relative_to(part / "val")).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--val_images 5", "--val_images 5: is for a part of the data"),
+        ("--train_images -1", "must not be negative"),
+    ],
+)
+def test_impossible_part_is_refused(batches, refused, flags, said):
+    assert said in refused("cifar10", "--data_dir", ".", *flags.split())
+
+
 def test_changed_pixel_is_refused(batches, tmp_path, refused):
     batches[3][0][7, 1, 2, 0] ^= 1
     assert "batch 4 of CIFAR-10 has checksum" in refused("cifar10", "--data_dir", ".")
