@@ -18,7 +18,7 @@ class Trimmed(nn.Conv2d):
             return super()._conv_forward(input, weight, bias)
         padding = (self.padding[0] - rows[0], self.padding[1] - columns[0])  # type: ignore[operator]
         kernel = weight[:, :, slice(*rows), slice(*columns)]
-        return F.conv2d(input, kernel, bias, self.stride, padding, groups=self.groups)  # type: ignore[arg-type]
+        return F.conv2d(input, kernel, bias, self.stride, padding, groups=self.groups)
 
     def _used(self, axis: int, size: int) -> tuple[int, int]:
         """First and last + 1 of the kernel's places that lie on a pixel at any step."""

@@ -49,7 +49,7 @@ def write(file: Path, picture: str) -> None:
     write_whole(file, '<?xml version="1.0" encoding="utf-8"?>\n' + picture)
 
 
-def _style(name: str) -> dict[str, Any]:
+def _style(name: str) -> Any:
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     return {
         "backend": "svg",

@@ -27,7 +27,7 @@ _DEFAULTS = {
     "data_dir": Path("datasets"),
     "project": "solo-learn",
 }
-_AUGMENTATIONS = [
+AUGMENTATIONS = [
     "brightness",
     "contrast",
     "saturation",
@@ -239,8 +239,8 @@ def check_flags(args: Namespace, method_class: type) -> None:
     if args.skip_unreadable and args.dataset in ("cifar10", "cifar100", "stl10"):
         raise UserError(f"--skip_unreadable is for folders of images, not --dataset {args.dataset}; leave it out")
 
-    pipelines = max(len(getattr(args, name)) for name in _AUGMENTATIONS)
-    for name in _AUGMENTATIONS:
+    pipelines = max(len(getattr(args, name)) for name in AUGMENTATIONS)
+    for name in AUGMENTATIONS:
         if len(getattr(args, name)) not in (1, pipelines):
             raise UserError(f"--{name}: give one value, or {pipelines} as the other augmentation flags")
     if len(args.num_crops_per_aug) != pipelines:

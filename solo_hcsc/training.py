@@ -19,7 +19,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from solo.utils.checkpointer import random_string
 
 from solo_hcsc.errors import UserError, is_main_process, started_by_lightning, stop
-from solo_hcsc.progress import clock, progress_callback
+from solo_hcsc.progress import Cost, clock, progress_callback
 from solo_hcsc.repeatable import SeedSteps
 from solo_hcsc.saving import DISK_ERRORS, Checkpoints, check_space, remove_unfinished
 
@@ -110,6 +110,7 @@ class Run:
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
                 self.checkpoints,
                 EndTogether(),
+                Cost(),
                 *([progress] if progress else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if args.wandb else []),
                 *callbacks,

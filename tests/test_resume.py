@@ -36,11 +36,11 @@ def final_state(folder: Path) -> dict:
 
 
 def logged(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """The rows of metrics.csv that have a loss or a figure of an epoch; seconds are another thing."""
+    """The rows of metrics.csv that have a loss or a figure of an epoch; what it cost is another thing."""
     rows = list(csv.DictReader(only(folder, "metrics.csv").open()))
     return {
         (row["step"], str("val_acc1" in row and bool(row["val_acc1"]))): {
-            name: value for name, value in row.items() if value and "seconds" not in name
+            name: value for name, value in row.items() if value and "seconds" not in name and "memory" not in name
         }
         for row in rows
     }

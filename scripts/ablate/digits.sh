@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Sets up and runs one of the ablations on scikit-learn's digits:
+# bash scripts/ablate/digits.sh components|levels|prototypes|choices [flags]
+source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
+table=${1:?say which table: components, levels, prototypes or choices}
+
+python -m solo_hcsc.ablate \
+    --table "$table" \
+    --seeds 0 1 2 \
+    --out "trained_models/ablate/digits-$table" \
+    --dataset digits \
+    --encoder resnet18 \
+    --max_epochs 10 \
+    --batch_size 64 \
+    --num_workers 2 \
+    --optimizer sgd \
+    --scheduler warmup_cosine \
+    --warmup_epochs 1 \
+    --lr 0.25 \
+    --classifier_lr 0.03 \
+    --crop_size 32 \
+    --min_scale 0.7 \
+    --horizontal_flip_prob 0 \
+    --brightness 0.2 \
+    --contrast 0.2 \
+    --saturation 0 \
+    --hue 0 \
+    --gray_scale_prob 0 \
+    --gaussian_prob 0 \
+    --num_prototypes 30 20 10 \
+    --min_cluster_size 3 \
+    --queue_size 128 \
+    --temperature 0.1 \
+    --base_tau_momentum 0.99 \
+    --final_tau_momentum 0.99 \
+    --proto_warmup_epochs 3 \
+    "${@:2}"

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Sets up and compares HCSC, MoCo v2+ and SwAV on scikit-learn's digits: bash scripts/compare/digits.sh [flags]
+# Ends with the report's path. Started again, it goes on where it was interrupted.
+source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" umap
+
+# Digits are small and grey: mild crops, no flips, no colours.
+python -m solo_hcsc.compare \
+    --methods hcsc mocov2plus swav \
+    --seeds 0 1 \
+    --out trained_models/compare/digits \
+    --dataset digits \
+    --encoder resnet18 \
+    --max_epochs 6 \
+    --batch_size 64 \
+    --num_workers 2 \
+    --optimizer sgd \
+    --scheduler warmup_cosine \
+    --warmup_epochs 1 \
+    --lr 0.25 \
+    --classifier_lr 0.03 \
+    --crop_size 32 \
+    --num_crops_per_aug 2 \
+    --min_scale 0.7 \
+    --horizontal_flip_prob 0 \
+    --brightness 0.2 \
+    --contrast 0.2 \
+    --saturation 0 \
+    --hue 0 \
+    --gray_scale_prob 0 \
+    --gaussian_prob 0 \
+    --knn_eval \
+    --hcsc "--num_prototypes 60 30 15 --queue_size 128 --temperature 0.1 --proto_warmup_epochs 2
+        --base_tau_momentum 0.99 --final_tau_momentum 0.99" \
+    --mocov2plus "--queue_size 128 --temperature 0.2 --base_tau_momentum 0.99 --final_tau_momentum 0.999" \
+    --swav "--num_prototypes 60 --queue_size 0" \
+    "$@"

@@ -1,0 +1,260 @@
+"""`python -m solo_hcsc.compare`: pretrains and evaluates methods with several seeds, and shows them side by side."""
+
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from solo_hcsc.errors import UserError, command
+from solo_hcsc.flags import Parser
+from solo_hcsc.quiet import quiet
+
+if TYPE_CHECKING:
+    from solo_hcsc.experiments import Evaluation, Variant
+
+EVALUATIONS = ("knn", "linear", "clustering", "analyse")
+LINEAR = (
+    "--cache_features --optimizer sgd --lr 0.3 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
+)
+# What a fair comparison has in common, beside the augmentations.
+_COMMON = ("dataset", "data_dir", "train_dir", "val_dir", "data_fraction", "encoder", "batch_size", "max_epochs")
+_SET_HERE = ("--method", "--seed", "--checkpoint_dir", "--auto_resume", "--resume_from_checkpoint")
+
+
+@command
+def main(argv: Sequence[str]) -> None:
+    quiet()
+    from solo_hcsc.registry import method_names
+
+    known = method_names()
+    parser = Parser(
+        prog="solo_hcsc.compare",
+        usage="%(prog)s --methods NAME NAME ... --dataset NAME [flags] [flags of solo_hcsc.pretrain]",
+        description="Pretrains methods on the same images with several seeds, evaluates each run, and makes a report. "
+        "Flags that are not listed here are pretraining's and go to every method. The same command again goes on after "
+        "an interruption, and does not repeat what is finished; beside a running one it takes over part of the runs.",
+    )
+    group = parser.add_argument_group("comparison")
+    group.add_argument("--methods", nargs="+", required=True, metavar="NAME", help=f"of {', '.join(known)}")
+    group.add_argument(
+        "--budget",
+        choices=["epochs", "seconds"],
+        default="epochs",
+        help="equal epochs for all; or, beyond that, more epochs for the faster ones until they take as long",
+    )
+    add_flags(parser)
+    group = parser.add_argument_group("a method's own flags, in quotes")
+    for name in known:
+        group.add_argument(f"--{name}", metavar='"FLAGS"', default="", help=f"for {name} only")
+    own, flags = split(parser, argv, known)
+    for name in own.methods:
+        if name not in known:
+            raise UserError(f"--methods {name}: unknown; choose from {', '.join(known)}")
+    for name in known:
+        if getattr(own, name) and name not in own.methods:
+            raise UserError(f"--{name}: is not among --methods {' '.join(own.methods)}")
+
+    from solo_hcsc.experiments import Variant
+
+    own_flags = {name: shlex.split(getattr(own, name)) for name in own.methods}
+    variants = [Variant(name, ("--method", name, *flags, *more)) for name, more in own_flags.items()]
+    study = Study("compare", own, variants)
+    study.check_alike()
+    study.begin(variants)
+    if own.budget == "epochs":
+        study.experiments.run(variants, own.seeds)
+    else:
+        study.experiments.run(variants, own.seeds[:1])  # tells the time of an epoch
+        study.experiments.run(study.at_equal_time(), own.seeds)
+    study.conclude()
+
+
+class Study:
+    """A comparison from its flags to its report."""
+
+    reference: str | None = None  # the row that the others are seen against
+
+    def __init__(self, kind: str, own: Namespace, variants: "Sequence[Variant]") -> None:
+        from solo_hcsc.experiments import Experiments, check_unchanged
+
+        self.kind, self.own, self.variants = kind, own, list(variants)
+        self.arguments = {variant.name: checked(variant) for variant in variants}
+        self.first = next(iter(self.arguments.values()))
+        if own.out.exists() and not own.out.is_dir():
+            raise UserError(f"--out {own.out}: is a file; give a folder")
+        check_unchanged(own.out, variants)
+        self.experiments: Experiments = Experiments(own.out, evaluations(own, self.first))
+
+    def check_alike(self) -> None:
+        """Refuses flags of one method that make it another task."""
+        from solo_hcsc.experiments import finished_runs
+        from solo_hcsc.pretrain import parse
+
+        before = {run.name: parse(run.flags) for run in finished_runs(self.own.out) if "," not in run.name}
+        for name, args in {**before, **self.arguments}.items():
+            for flag in settings_of(args):
+                if str(getattr(args, flag)) != str(getattr(self.first, flag)):
+                    raise UserError(
+                        f"--{flag} is {_said(args, flag)} for {name} and {_said(self.first, flag)} for "
+                        f"{self.first.method}; a comparison needs the same data, encoder, epochs, batch and "
+                        "augmentations: give it once for all, or give another --out"
+                    )
+
+    def begin(self, variants: "Sequence[Variant]") -> None:
+        runs = len(variants) * len(self.own.seeds)
+        names = ", ".join(variant.name for variant in variants)
+        seeds = f"{len(self.own.seeds)} seed{'s' * (len(self.own.seeds) > 1)}"
+        print(f"{names}; {seeds}, {runs} runs; results in {self.own.out}", flush=True)
+
+    def at_equal_time(self) -> "list[Variant]":
+        """The variants with as many epochs as fit in the slowest one's time."""
+        from solo_hcsc.experiments import Variant, finished_runs
+
+        seconds = {run.name: run.cost["epoch_seconds"] for run in finished_runs(self.own.out)}
+        missing = [variant.name for variant in self.variants if variant.name not in seconds]
+        if missing:
+            raise UserError(f"--budget seconds: {', '.join(missing)} did not finish, which tells the time of an epoch")
+        slowest = max(self.variants, key=lambda variant: seconds[variant.name]).name
+        longer = []
+        for variant in self.variants:
+            epochs = round(self.first.max_epochs * seconds[slowest] / seconds[variant.name])
+            print(f"{variant.name}: {seconds[variant.name]:.1f} s per epoch, {epochs} epochs in {slowest}'s time")
+            flags = (*variant.flags, "--max_epochs", str(epochs))
+            same = epochs == self.first.max_epochs
+            longer.append(variant if same else Variant(f"{variant.name}, {epochs} epochs", flags))
+        self.variants += [variant for variant in longer if variant not in self.variants]
+        return longer
+
+    def conclude(self) -> None:
+        """Writes comparison.json and the report, and says what failed."""
+        from solo_hcsc import comparison, report, tally
+        from solo_hcsc.experiments import finished_runs
+
+        names = [variant.name for variant in self.variants]
+        if not finished_runs(self.own.out):
+            raise UserError(f"no run was finished; {'; '.join(self.experiments.failed.values())}")
+        tally.write(self.own.out, self.about(), names, self.experiments.failed)
+        file = report.make(self.own.out)
+        print()
+        print(report.text_table(comparison.read(self.own.out)))
+        for label in self.experiments.elsewhere:
+            print(f"another process works on {label}; the same command again adds it")
+        failed = self.experiments.failed
+        if failed:
+            print(f"report without them: {file}")
+            reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
+            raise UserError(f"{len(failed)} runs failed, and the same command again repeats them: {reasons}")
+        print(f"report: {file}")
+
+    def about(self) -> dict[str, Any]:
+        settings = {flag: _said(self.first, flag) for flag in settings_of(self.first)}
+        what = ", ".join(self.own.methods) if self.kind == "compare" else f"HCSC's {self.own.table}"
+        return {
+            "title": f"{what} on {_data(self.first)}",
+            "kind": self.kind,
+            "budget": getattr(self.own, "budget", "epochs"),
+            "command": f"python -m solo_hcsc.{self.kind} {shlex.join(sys.argv[1:])}",
+            "settings": settings,
+            "reference": self.reference,
+        }
+
+
+def add_flags(parser: Parser) -> None:
+    """What every comparison has of its own."""
+    group = parser.add_argument_group("comparison")
+    group.add_argument("--seeds", nargs="+", type=int, default=[0], help="one run of each with each seed")
+    group.add_argument(
+        "--out", type=Path, default=Path("trained_models/comparison"), help="folder of the runs and the report"
+    )
+    group.add_argument(
+        "--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS), help="what is done with each run"
+    )
+    group = parser.add_argument_group("flags of the evaluations, in quotes")
+    group.add_argument("--knn", metavar='"FLAGS"', default="--k 20")
+    group.add_argument("--linear", metavar='"FLAGS"', default=LINEAR)
+    group.add_argument("--clustering", metavar='"FLAGS"', default="")
+    group.add_argument("--analyse", metavar='"FLAGS"', default="")
+
+
+def split(parser: Parser, argv: Sequence[str], quoted: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """A comparison's own flags, and those of pretraining."""
+    quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS)]
+    words = list(argv)
+    for place in range(len(words) - 2, -1, -1):
+        if words[place] in quoted:  # else argparse takes "--lr" in quotes for a flag of its own
+            words[place : place + 2] = [f"{words[place]}={words[place + 1]}"]
+    own, flags = parser.parse_known_args(words)
+    for flag in flags:
+        if flag.partition("=")[0] in _SET_HERE:
+            raise UserError(f"{flag}: is set for each run; leave it out (--seeds and --out are there)")
+    if len(set(own.seeds)) < len(own.seeds):
+        raise UserError(f"--seeds {' '.join(map(str, own.seeds))}: names a seed twice")
+    return own, flags
+
+
+def checked(variant: "Variant") -> Namespace:
+    """A variant's arguments of pretraining, refused before the first run if pretraining would refuse them."""
+    from solo_hcsc import data, training
+    from solo_hcsc.pretrain import check_flags, parse
+    from solo_hcsc.registry import load_methods
+
+    try:
+        args = parse(variant.flags)
+        check_flags(args, load_methods()[args.method])
+        training.check_wandb(args)
+        if args.no_labels:
+            raise UserError("--no_labels: the runs are evaluated, which needs labels")
+        data.resolve_folders(deepcopy(args), needs_val=True)
+    except UserError as error:
+        raise UserError(f"{variant.name}: {error}") from error
+    return args
+
+
+def evaluations(own: Namespace, args: Namespace) -> "list[Evaluation]":
+    """The commands that each run goes through, on the images that it was pretrained on."""
+    from solo_hcsc.experiments import Evaluation
+
+    images = ["--dataset", args.dataset, "--data_dir", args.data_dir]
+    for flag in ("train_dir", "val_dir"):
+        if getattr(args, flag) is not None:
+            images += [f"--{flag}", getattr(args, flag)]
+    images += ["--crop_size", args.crop_size[0], "--num_workers", args.num_workers]
+    images += ["--mean", *args.mean, "--std", *args.std]
+    if args.accelerator in ("cpu", "gpu"):
+        images += ["--accelerator", args.accelerator]
+    pictures = ["--wandb", "--project", args.project] if args.wandb else []
+    pictures += ["--offline"] if args.offline else []
+    pictures += ["--entity", args.entity] if args.entity else []
+    done = {
+        "knn": Evaluation("knn", "knn-*.json"),
+        "linear": Evaluation("linear", "linear.json", folder_flag="--checkpoint_dir"),
+        "clustering": Evaluation("clustering", "clustering-*.json"),
+        "analyse": Evaluation("analyse", "analysis.json", folder_flag="--out", first_seed_only=True),
+    }
+    return [
+        replace(done[name], flags=(*map(str, images), *shlex.split(getattr(own, name)), *more))
+        for name, more in ((name, pictures if name == "analyse" else []) for name in own.evaluations)
+    ]
+
+
+def settings_of(args: Namespace) -> list[str]:
+    from solo_hcsc.pretrain import AUGMENTATIONS
+
+    return [*_COMMON, "num_crops_per_aug", *AUGMENTATIONS]
+
+
+def _said(args: Namespace, flag: str) -> str:
+    value = getattr(args, flag)
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _data(args: Namespace) -> str:
+    return args.data_dir.name if args.dataset == "custom" else args.dataset
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Many runs side by side, each pretrained and evaluated by the commands that a user would type.
+
+`OUT/NAME/seed-N` has a run: its log, what the commands wrote, and `run.json` once pretraining is finished. What is
+finished is not repeated, and what was interrupted goes on. Several processes may work on one folder: each run is taken
+by one of them.
+"""
+
+import csv
+import fcntl
+import json
+import os
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.progress import clock
+from solo_hcsc.results import read_results, write_whole
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a comparison: a method, or a form of it."""
+
+    name: str
+    flags: tuple[str, ...]  # of pretraining, without --seed
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"[^\w.+-]+", "-", self.name).strip("-")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A command on a finished run."""
+
+    module: str
+    done: str  # a file below the run's folder that tells that it was finished
+    flags: tuple[str, ...] = ()
+    folder_flag: str | None = None  # takes a folder for what it writes; others write beside the checkpoint
+    first_seed_only: bool = False
+
+    def of(self, run: Path) -> list[str]:
+        where = [self.folder_flag, str(run / self.module)] if self.folder_flag else []
+        return ["--pretrained_feature_extractor", str(run), *self.flags, *where]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A pretrained run; `run.json` has it."""
+
+    name: str
+    seed: int
+    flags: list[str]
+    folder: Path
+
+    @property
+    def command(self) -> str:
+        return f"python -m solo_hcsc.pretrain {shlex.join([*self.flags, '--seed', str(self.seed)])}"
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The evaluations' results by name."""
+        return {result["evaluation"]: result for result in read_results(self.folder)}
+
+    @property
+    def curves(self) -> dict[str, list[tuple[int, float]]]:
+        """What was logged once per epoch, by its name in metrics.csv: pairs of epoch and value."""
+        found: dict[str, dict[int, float]] = {}
+        # A run that was interrupted has a folder for each of its parts; the later one counts.
+        for file in sorted(self.folder.glob("*/*/metrics.csv"), key=lambda file: file.stat().st_mtime):
+            with file.open(newline="") as lines:
+                for row in csv.DictReader(lines):
+                    for name, value in row.items():
+                        if value and name not in ("epoch", "step") and not name.endswith("_step"):
+                            found.setdefault(name, {})[int(row["epoch"])] = float(value)
+        return {name: sorted(values.items()) for name, values in found.items()}
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Epochs, seconds in all and of the median epoch, and the most memory in bytes, of the GPU if there is one."""
+        curves = self.curves
+        seconds = [value for _, value in curves["epoch_seconds"]]
+        memory = [value for _, value in curves.get("gpu_memory_mb", curves["memory_mb"])]
+        return {
+            "epochs": len(seconds),
+            "seconds": sum(seconds),
+            "epoch_seconds": statistics.median(seconds),
+            "peak_memory": max(memory) * 1e6,
+        }
+
+
+class RunFailed(Exception):
+    """One run could not be finished; the others go on."""
+
+
+class Taken(Exception):
+    """Another process works on this run."""
+
+
+class Experiments:
+    """Runs of several variants with several seeds below one folder."""
+
+    def __init__(self, out: Path, evaluations: Sequence[Evaluation]) -> None:
+        self.out = out
+        self.evaluations = evaluations
+        self.failed: dict[str, str] = {}
+        self.elsewhere: list[str] = []
+        self._took: list[float] = []
+
+    def run(self, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+        """All runs, seed by seed, so that every variant has a figure early."""
+        todo = [(variant, seed) for seed in seeds for variant in variants]
+        for number, (variant, seed) in enumerate(todo):
+            label, started = f"{variant.name}, seed {seed}", time.monotonic()
+            left = f"; about {clock(statistics.mean(self._took) * (len(todo) - number))} left" if self._took else ""
+            print(f"[{number + 1}/{len(todo)}] {label}{left}", flush=True)
+            try:
+                worked = self._one(variant, seed, seed == seeds[0])
+            except RunFailed as error:
+                self.failed[label] = str(error)
+                print(f"    failed: {error}", flush=True)
+            except Taken:
+                self.elsewhere.append(label)
+                print("    another process works on it", flush=True)
+            else:
+                if worked:
+                    self._took.append(time.monotonic() - started)
+
+    def _one(self, variant: Variant, seed: int, first: bool) -> bool:
+        """A run from pretraining to its last evaluation, or what is left of it; False if it was finished before."""
+        folder = self.out / variant.folder / f"seed-{seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        log, record = folder / "log.txt", folder / "run.json"
+        with taking(folder) as lock:
+            steps = []
+            if not record.is_file():
+                again = ["--auto_resume", "--auto_resumer_max_hours", "100000"]
+                flags = [*variant.flags, "--seed", str(seed), "--checkpoint_dir", str(folder), *again]
+                steps.append(("pretrain", flags))
+            steps += [
+                (evaluation.module, evaluation.of(folder))
+                for evaluation in self.evaluations
+                if not any(folder.rglob(evaluation.done)) and (first or not evaluation.first_seed_only)
+            ]
+            for module, flags in steps:
+                print(f"    {module} ...", end="", flush=True)
+                seconds = call(module, flags, log, lock)
+                print(f" {clock(seconds)}", flush=True)
+                if module == "pretrain":
+                    done = {"name": variant.name, "seed": seed, "flags": list(variant.flags)}
+                    write_whole(record, json.dumps(done, indent=2) + "\n")
+        found = read_run(record)
+        shown = ", ".join(f"{name} {_headline(result)}" for name, result in found.results.items())
+        print(f"    {'' if steps else 'finished before: '}{shown}", flush=True)
+        return bool(steps)
+
+
+def finished_runs(out: Path) -> list[Finished]:
+    """All runs of the folder that are pretrained, also those of earlier commands."""
+    runs = [read_run(file) for file in sorted(out.glob("*/seed-*/run.json"))]
+    return sorted(runs, key=lambda run: (run.folder.parent.name, run.seed))
+
+
+def read_run(file: Path) -> Finished:
+    try:
+        return Finished(**json.loads(file.read_text()), folder=file.parent)
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{file}: not a run's record ({error}); remove it to repeat the run") from error
+
+
+def check_unchanged(out: Path, variants: Sequence[Variant]) -> None:
+    """Refuses to add runs with other flags under a name that the folder has."""
+    flags = {variant.name: list(variant.flags) for variant in variants}
+    for run in finished_runs(out):
+        if run.name in flags and run.flags != flags[run.name]:
+            old, new = (" ".join(sorted(set(a) - set(b))) for a, b in _both(run.flags, flags[run.name]))
+            raise UserError(
+                f"--out {out}: {run.name} was run with other flags ({on_one_line(old) or 'fewer'}, now "
+                f"{on_one_line(new) or 'fewer'}); give another folder, or remove {run.folder.parent}"
+            )
+
+
+def _both(a: Any, b: Any) -> list[tuple[Any, Any]]:
+    return [(a, b), (b, a)]
+
+
+@contextmanager
+def taking(folder: Path) -> Iterator[int]:
+    """Holds a run's folder. The commands inherit the lock: it ends with the last process that works there."""
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Taken from None
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def call(module: str, flags: Sequence[str], log: Path, lock: int) -> float:
+    """Runs a command with its output in a log; returns its seconds. Ends it where this process is ended."""
+    started = time.monotonic()
+    with log.open("a") as out:
+        out.write(f"\n$ python -m solo_hcsc.{module} {shlex.join(flags)}\n")
+        out.flush()
+        command = [sys.executable, "-m", f"solo_hcsc.{module}", *flags]
+        process = subprocess.Popen(command, stdout=out, stderr=out, pass_fds=[lock])
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        try:
+            code = process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    if code:
+        raise RunFailed(f"{module} ended with code {code}: {_last_line(log)}; log: {log}")
+    return time.monotonic() - started
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _headline(result: dict[str, Any]) -> str:
+    if result["evaluation"] == "clustering":
+        return f"AMI {result['metrics']['ami']:.3f}"
+    return f"{result['metrics']['acc1']:.2f}"

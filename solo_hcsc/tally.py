@@ -1,0 +1,98 @@
+"""What a folder of runs comes to: mean and spread over seeds, cost and curves, in `comparison.json`."""
+
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from solo_hcsc.experiments import Finished, finished_runs
+from solo_hcsc.results import versions, write_whole
+
+# Name here: the evaluation and its metric.
+MEASURES = {
+    "knn": ("knn", "acc1"),
+    "linear": ("linear", "acc1"),
+    "ami": ("clustering", "ami"),
+    "nmi": ("clustering", "nmi"),
+}
+_CURVES = ("val_knn_acc1", "val_acc1", "left_out")  # beginnings of names in metrics.csv
+
+
+def write(out: Path, about: dict[str, Any], names: Sequence[str], failed: dict[str, str]) -> None:
+    """Reads all runs below `out` and writes what they come to; rows are in the order of `names`, others follow."""
+    runs = finished_runs(out)
+    by_name = {name: list(group) for name, group in groupby(runs, key=lambda run: run.name)}
+    ordered = [*(name for name in names if name in by_name), *(name for name in by_name if name not in names)]
+    comparison = {
+        **about,
+        "machine": machine(),
+        "versions": versions(),
+        "rows": [row_of(name, by_name[name], out) for name in ordered],
+        "failed": failed,
+    }
+    write_whole(out / "comparison.json", json.dumps(comparison, indent=1) + "\n")
+
+
+def row_of(name: str, runs: Sequence[Finished], out: Path) -> dict[str, Any]:
+    described = [describe(run, out) for run in runs]
+    measures = {}
+    for measure in MEASURES:
+        values = [one["measures"][measure] for one in described if measure in one["measures"]]
+        if values:
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            measures[measure] = {"mean": statistics.mean(values), "spread": spread, "values": values}
+    cost = {key: statistics.median(one[key] for one in described) for key in ("epochs", "epoch_seconds", "seconds")}
+    cost["peak_memory"] = max(one["peak_memory"] for one in described)
+    return {
+        "name": name,
+        "flags": shlex.join(runs[0].flags),
+        "measures": measures,
+        "cost": cost,
+        "runs": described,
+    }
+
+
+def describe(run: Finished, out: Path) -> dict[str, Any]:
+    results = run.results
+    measures = {
+        name: results[evaluation]["metrics"][metric]
+        for name, (evaluation, metric) in MEASURES.items()
+        if evaluation in results
+    }
+    return {
+        "seed": run.seed,
+        "folder": run.folder.relative_to(out).as_posix(),
+        "command": run.command,
+        "evaluation_commands": [result["command"] for result in results.values()],
+        "measures": measures,
+        **run.cost,
+        "checkpoint_sha256": next((result["checkpoint_sha256"] for result in results.values()), ""),
+        "curves": {name: curve for name, curve in run.curves.items() if name.startswith(_CURVES)},
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the seconds were measured on."""
+    import torch
+
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": names,
+    }
+
+
+def _processor() -> str:
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

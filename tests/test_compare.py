@@ -1,0 +1,202 @@
+"""Comparisons and ablations: what is run, what is not repeated, and what the figures are."""
+
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+from tiny import SMALL, run_here
+
+from solo_hcsc import ablate, experiments
+from solo_hcsc.experiments import RunFailed, Variant, taking
+from solo_hcsc.options import resolve_options
+from solo_hcsc.pretrain import parse
+
+OF_HCSC = "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
+BOTH = ["--methods", "hcsc", "mocov2plus", "--hcsc", OF_HCSC, "--mocov2plus", "--queue_size 16"]
+ONE = ["--methods", "hcsc", "--hcsc", OF_HCSC]
+LINEAR = "--max_epochs 1 --batch_size 8 --cache_features --lr 0.1"
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """Runs the commands of a comparison in this process, which spares their imports; lists what was called."""
+    calls: list[str] = []
+
+    def here(module, flags, log, lock):
+        calls.append(f"{module} {log.parent.parent.name} {log.parent.name}")
+        with log.open("a") as out, redirect_stdout(out), redirect_stderr(out):
+            try:
+                run_here(module, *flags)
+            except SystemExit as ended:
+                raise RunFailed(f"{module} ended with code {ended.code}") from ended
+        return 1.0
+
+    monkeypatch.setattr(experiments, "call", here)
+    return calls
+
+
+@pytest.fixture
+def flags(custom, tmp_path):
+    """Two methods on the tiny data set."""
+    return [
+        *("--out", tmp_path / "out", "--linear", LINEAR, "--analyse", "--points 20", "--max_epochs", 2, "--knn_eval"),
+        *(*custom, *SMALL),
+    ]
+
+
+def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_path, capsys):
+    run_here("compare", *BOTH, "--seeds", 0, 1, *flags)
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    runs = [f"{method} seed-{seed}" for seed in (0, 1) for method in ("hcsc", "mocov2plus")]
+    steps = ("pretrain", "knn", "linear", "clustering", "analyse")
+    first_seed_only = {f"analyse {run}" for run in runs if run.endswith("1")}
+    assert called == [f"{step} {run}" for run in runs for step in steps if f"{step} {run}" not in first_seed_only]
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["hcsc", "mocov2plus"]
+    for row in found["rows"]:
+        results = [json.loads(file.read_text()) for file in (tmp_path / "out" / row["name"]).rglob("knn-*.json")]
+        values = sorted(result["metrics"]["acc1"] for result in results)
+        assert sorted(row["measures"]["knn"]["values"]) == values
+        assert row["measures"]["knn"]["mean"] == pytest.approx(statistics.mean(values))
+        assert row["measures"]["knn"]["spread"] == pytest.approx(statistics.stdev(values))
+        assert row["measures"].keys() == {"knn", "linear", "ami", "nmi"}
+        assert row["cost"]["epochs"] == 2
+        assert row["cost"]["peak_memory"] > 1e8
+        assert [epoch for epoch, _ in row["runs"][0]["curves"]["val_knn_acc1"]] == [0, 1]
+
+    called.clear()
+    run_here("compare", *BOTH, "--seeds", 0, 1, *flags)
+    assert called == []
+    run_here("compare", "--methods", "simclr", *flags, "--evaluations", "knn")
+    assert called == ["pretrain simclr seed-0", "knn simclr seed-0"]
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["simclr", "hcsc", "mocov2plus"]
+
+
+def test_failed_run_is_said_and_the_others_are_kept(flags, called, tmp_path, capsys):
+    both = [*BOTH[:-1], f"{BOTH[-1]} --lr 1e30"]
+    with pytest.raises(SystemExit) as ended:
+        run_here("compare", *both, *flags, "--evaluations", "knn")
+    assert ended.value.code == 2
+    assert "1 runs failed" in capsys.readouterr().err
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["hcsc"]
+    assert list(found["failed"]) == ["mocov2plus, seed 0"]
+
+
+def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_path, monkeypatch):
+    def cost(run):
+        return {
+            "epochs": 2,
+            "seconds": 2.0,
+            "epoch_seconds": 10.0 if run.name == "mocov2plus" else 3.0,
+            "peak_memory": 1,
+        }
+
+    monkeypatch.setattr(experiments.Finished, "cost", property(cost))
+    run_here("compare", *BOTH, *flags, "--evaluations", "knn", "--budget", "seconds")
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["hcsc", "mocov2plus", "hcsc, 7 epochs"]  # 2 * 10 / 3
+    assert "--max_epochs 7" in found["rows"][-1]["flags"]
+    assert len(found["rows"][-1]["runs"][0]["curves"]["val_knn_acc1"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--methods hcsc moco", "--methods moco: unknown; choose from"),
+        ("--methods hcsc --swav x", "--swav: is not among --methods hcsc"),
+        ("--methods hcsc swav --swav '--min_scale 0.5'", "--min_scale is 0.5 for swav and 0.08 for hcsc"),
+        ("--methods hcsc --seeds 1 1", "--seeds 1 1: names a seed twice"),
+        ("--methods hcsc --seed 3", "--seed: is set for each run"),
+        ("--methods hcsc --batch-size 3", "hcsc: unknown flag or stray value --batch-size: did you mean --batch_size?"),
+        ("--methods hcsc mocov2plus --num_prototypes 4 2", "mocov2plus: unknown flag or stray value --num_prototypes"),
+        ("--methods hcsc --hcsc '--train_dir nowhere'", "hcsc: --train_dir"),
+        ("--methods hcsc --no_labels", "--no_labels: the runs are evaluated"),
+    ],
+)
+def test_unfair_or_impossible_comparisons_are_refused(more, said, flags, refused):
+    assert said in refused("compare", *flags, *shlex.split(more))
+
+
+def test_other_flags_under_a_name_of_the_folder_are_refused(flags, tmp_path, refused):
+    folder = tmp_path / "out" / "hcsc" / "seed-0"
+    folder.mkdir(parents=True)
+    record = {"name": "hcsc", "seed": 0, "flags": ["--method", "hcsc", "--lr", "0.5"]}
+    (folder / "run.json").write_text(json.dumps(record))
+    assert "hcsc was run with other flags (0.5, now" in refused("compare", *ONE, *flags)
+    (folder / "run.json").write_text("{}")
+    assert "run.json: not a run's record" in refused("compare", *ONE, *flags)
+
+
+def test_run_that_another_process_works_on_is_left_alone(flags, called, tmp_path, capsys):
+    for method in ("hcsc", "mocov2plus"):
+        (tmp_path / "out" / method / "seed-0").mkdir(parents=True)
+    with taking(tmp_path / "out" / "mocov2plus" / "seed-0"):
+        run_here("compare", *BOTH, *flags, "--evaluations", "knn")
+    assert called == ["pretrain hcsc seed-0", "knn hcsc seed-0"]
+    assert "another process works on mocov2plus, seed 0" in capsys.readouterr().out
+
+
+def test_killed_comparison_goes_on(flags, tmp_path):
+    """The comparison is killed within an epoch, its command with it; the next one resumes from the last checkpoint."""
+    command = [sys.executable, "-m", "solo_hcsc.compare", *ONE, *flags, "--evaluations", "knn"]
+    command[command.index("--max_epochs") + 1] = 40
+    process = subprocess.Popen([*map(str, command)], cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL)
+    log = tmp_path / "out" / "hcsc" / "seed-0" / "log.txt"
+    until = time.monotonic() + 200
+    while not (log.is_file() and "epoch 3/40" in log.read_text()):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (log.parent / "run.json").exists()
+    out = subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "resuming from" in log.read_text()
+    assert out.stdout.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    (run,) = experiments.finished_runs(tmp_path / "out")
+    assert [epoch for epoch, _ in run.curves["epoch_seconds"]] == list(range(40))
+
+
+@pytest.mark.parametrize("table", ablate.TABLES)
+def test_rows_of_a_table_are_options(table, custom):
+    """Every row is accepted by pretraining, and they differ from one another."""
+    flags = ["--method", "hcsc", *custom, "--num_prototypes", "300", "200", "100", "--max_epochs", "40"]
+    rows = ablate.TABLES[table]((300, 200, 100))
+    found = [resolve_options(parse([*flags, *more.split()])) for more in rows.values()]
+    assert len(set(found)) == len(rows)
+    assert len({Variant(name, ()).folder for name in rows}) == len(rows)
+    if table == "levels":
+        expected = [(300,), (600,), (300, 200), (300, 200, 100), (300, 200, 100, 50)]
+        assert [options.num_prototypes for options in found] == expected
+    if table == "prototypes":
+        assert [options.num_prototypes for options in found] == [
+            (100, 50, 20),
+            (300, 200, 100),
+            (1000, 500, 100),
+            (3000, 1000, 100),
+        ]
+
+
+def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path):
+    flags = [*custom, *SMALL, *OF_HCSC.split(), "--max_epochs", 2, "--out", tmp_path / "out", "--evaluations", "knn"]
+    run_here("ablate", "--table", "components", "--rows", 1, 5, *flags)
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["IL, PL (PCL)", "HP, IL, PL, IS, PS (HCSC)"]
+    recorded = json.loads(next((tmp_path / "out" / "IL-PL-PCL").rglob("args.json")).read_text())["hcsc_options"]
+    assert recorded["num_prototypes"] == [4]
+    assert not recorded["instance_selection"]
+
+
+def test_row_that_is_not_there_is_refused(custom, refused):
+    flags = [*custom, *OF_HCSC.split()]
+    assert "table components has rows 1 to 8" in refused("ablate", "--table", "components", "--rows", 9, *flags)
