@@ -115,10 +115,13 @@ def read_analysis(folder: Path, run: Run) -> Analysis | None:
     """A run's analysis, if there is one."""
     where = folder / run.folder / "analysis"
     file = where / "analysis.json"
-    if not where.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder / 'comparison.json'}: the run {on_one_line(run.folder)} is outside of its folder")
-    if not file.is_file():
-        return None
+    try:
+        if not where.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{folder / 'comparison.json'}: the run {run.folder} is outside of its folder")
+        if not file.is_file():
+            return None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from error
     content = read_json(file)
     try:
         _take(content, "numbers", dict)
@@ -140,7 +143,10 @@ def read_json(file: Path) -> Any:
 
 def outcome(comparison: Comparison) -> list[tuple[str, str]]:
     """The best row in each accuracy and its lead over the others, as the subject of a sentence and the rest of it."""
-    return [found for measure in ("knn", "linear") if (found := _outcome(comparison, measure))]
+    found = [sentence for measure in ("knn", "linear") if (sentence := _outcome(comparison, measure))]
+    if len(found) == 2 and found[0][0] == found[1][0]:
+        found[1] = ("", f"It also{found[1][1]}")
+    return found
 
 
 def _outcome(comparison: Comparison, measure: str) -> tuple[str, str] | None:
@@ -158,7 +164,7 @@ def _outcome(comparison: Comparison, measure: str) -> tuple[str, str] | None:
     for row in others:
         other = row.measures[measure]
         gap = top.mean - other.mean
-        apart = f"{quoted(row.name)} (by {kind.show(gap)})"
+        apart = f"{quoted(row.name)} (by {kind.show(gap)} points)"
         if gap == 0:
             groups["level"].append(quoted(row.name))
         elif top.spread is None or other.spread is None:
@@ -166,9 +172,9 @@ def _outcome(comparison: Comparison, measure: str) -> tuple[str, str] | None:
         else:
             groups["clear" if gap > top.spread + other.spread else "close"].append(apart)
     said = {
-        "clear": "more than the spread over seeds above {}",
-        "close": "within the spread over seeds of {}",
-        "unknown": "above {}, with one seed and so no spread over seeds to judge that by",
+        "clear": "ahead of {} by more than the spread over seeds",
+        "close": "ahead of {} only within the spread over seeds",
+        "unknown": "ahead of {}, with one seed and so no spread over seeds to judge that by",
         "level": "level with {}",
     }
     parts = [said[name].format(listed(names)) for name, names in groups.items() if names]

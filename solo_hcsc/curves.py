@@ -77,8 +77,8 @@ class Picture:
         axes.grid(color=matplotlib.rcParams["text.color"], alpha=0.13, linewidth=0.7)
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=self.x_label == "epoch"))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=self.x_label == "epoch"))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
         if named:
             axes.legend()
         return figure

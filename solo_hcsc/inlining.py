@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import UserError, on_one_line
 
 _DRAWS = frozenset(
     "svg g defs style symbol use title desc path rect circle ellipse line polyline polygon text tspan textPath image"
@@ -18,8 +18,8 @@ def read(file: Path, prefix: str, label: str) -> str:
     """A picture's element, from a file that one of our commands wrote."""
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{file}: cannot be read ({reason}); run solo_hcsc.analyse again") from error
     return inline(text, prefix, label, str(file))
 
@@ -43,7 +43,7 @@ def inline(text: str, prefix: str, label: str, source: str) -> str:
         element.attrib.update({name: _renamed(name, value, prefix) for name, value in attributes.items()})
     if root.tag != "svg":
         raise UserError(f"{source}: not an SVG picture but <{root.tag}>; run solo_hcsc.analyse again")
-    root.attrib.update({"role": "img", "aria-label": label})
+    root.attrib.update({"role": "img", "aria-label": on_one_line(label)})
     root.tail = None
     return ElementTree.tostring(root, encoding="unicode")
 

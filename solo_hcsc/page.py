@@ -37,7 +37,7 @@ class Report:
         return to_hex(figures.colour(rows.index(row), len(rows)))
 
     def label(self, row: Row) -> str:
-        return f'<span class="swatch" style="background:{self.colour(row)}"></span>{text(row.name)}'
+        return f'<span class="name" style="--own:{self.colour(row)}">{text(row.name)}</span>'
 
 
 def render(report: Report) -> str:
@@ -78,8 +78,10 @@ def seeds_of(row: Row) -> int:
 
 def value_of(value: Any) -> str:
     """A setting as a person would write it."""
-    if value is None or value == [] or value == "":
+    if value is None or value == "":
         return _NONE
+    if value == []:
+        return "none"
     if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
         return " ".join(map(value_of, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -88,13 +90,12 @@ def value_of(value: Any) -> str:
 def _header(report: Report) -> str:
     comparison = report.comparison
     kicker = "Ablation" if comparison.ablates else "Comparison of methods"
-    said = " ".join(f"<strong>{text(subject)}</strong>{text(rest)}" for subject, rest in outcome(comparison))
-    parts = [
-        "<header>",
-        f'<p class="kicker">{kicker}</p>',
-        f"<h1>{text(report.title)}</h1>",
-        f'<p class="lead">{said or "No run has an accuracy yet."}</p>',
+    said = [
+        f'<p class="lead">{subject and f"<strong>{text(subject)}</strong>"}{text(rest).replace(" %", "&nbsp;%")}</p>'
+        for subject, rest in outcome(comparison)
     ]
+    parts = ["<header>", f'<p class="kicker">{kicker}</p>', f"<h1>{text(report.title)}</h1>"]
+    parts += said or ['<p class="lead">No run has an accuracy.</p>']
     if comparison.failed:
         count = len(comparison.failed)
         counted = "1 run failed and is" if count == 1 else f"{count} runs failed and are"
@@ -272,22 +273,15 @@ def _record(report: Report) -> str:
     machine = dict(comparison.machine)
     if isinstance(machine.get("memory"), int | float):
         machine["memory"] = f"{machine['memory'] / 1e9:.1f} GB"
-    columns = [
-        f"<div><h3>{title}</h3>{_names(content)}</div>"
-        for title, content in (
-            ("Settings of all", comparison.settings),
-            ("Machine", machine),
-            ("Versions", comparison.versions),
-        )
-        if content
-    ]
+    settings = f"<h3>Settings of all</h3>{_names(comparison.settings)}"
+    around = f"<h3>Machine</h3>{_names(machine)}<h3>Versions</h3>{_names(comparison.versions)}"
     own = "".join(
         f"<tr><td>{report.label(row)}</td><td class=hash>{text(row.flags or _NONE)}</td></tr>"
         for row in comparison.rows
     )
     return "\n".join(
         [
-            f'<div class="columns">{"".join(columns)}</div>',
+            f'<div class="columns"><div>{settings}</div><div>{around}</div></div>',
             f"<h3>Flags of each {'variant' if comparison.ablates else 'method'}</h3>",
             f'<table class="names">{own}</table>',
             "<h3>Runs</h3>",
@@ -349,7 +343,7 @@ def _table(head: Sequence[str], rows: Sequence[str]) -> str:
     titles = f"<th scope=col>{first}</th>" + "".join(f"<th scope=col class=number>{title}</th>" for title in others)
     body = _lines(rows)
     return (
-        f'<div class="scroll" tabindex="0"><table class="wide-table">\n<thead><tr>{titles}</tr></thead>\n'
+        f'<div class="scroll"><table class="wide-table">\n<thead><tr>{titles}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
 

@@ -22,6 +22,9 @@ def main(argv: Sequence[str]) -> None:
         from solo_hcsc.quiet import quiet
 
         quiet()
+        from solo_hcsc import compat
+
+        compat.apply()
         from solo_hcsc.training import check_wandb
 
         check_wandb(args)

@@ -47,26 +47,30 @@ tbody th { font-weight: 500; }
 .wide-table { min-width: 100%; }
 .wide-table :is(th, td):last-child { padding-right: 0; }
 .number { text-align: right; white-space: nowrap; }
-.wide-table tbody th { background: var(--paper); left: 0; min-width: 6rem; max-width: 15rem; position: sticky; }
+.wide-table tbody th { background: var(--paper); left: 0; position: sticky; z-index: 1; }
 td small { color: var(--soft); font-size: .85em; }
 td.best b { color: var(--accent); font-weight: 700; }
 td svg.strip { display: block; height: .75rem; margin: .3rem 0 0 auto; width: 6.5rem; }
 .bar { background: var(--line); display: block; height: 4px; margin: .45rem 0 0 auto; width: 6.5rem; }
 .bar, .bar i { border-radius: 2px; }
 .bar i { background: currentColor; display: block; height: 100%; }
-.swatch { border-radius: 50%; display: inline-block; height: .65rem; margin-right: .5rem; width: .65rem; }
+.name { display: inline-block; max-width: 14rem; overflow-wrap: anywhere; padding-left: 1.15rem; position: relative; }
+.name::before {
+  background: var(--own); border-radius: 50%; content: ""; height: .65rem; left: 0; position: absolute; top: .48em;
+  width: .65rem;
+}
+th .name { width: max-content; }
 .names td { padding-block: .3rem; }
-.names td:first-child { color: var(--soft); white-space: nowrap; }
+.names td:first-child { color: var(--soft); width: 11rem; }
 .names td:last-child { overflow-wrap: anywhere; padding-right: 0; }
 .names { width: 100%; font-size: .92rem; }
-.hash { font: .85em ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; }
+.hash { font-family: ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; font-size: .85em; }
 
 .figures, .columns {
   display: grid; gap: 2.2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr));
   margin-top: 1.4rem;
 }
-.columns { gap: 1rem 3rem; }
-.columns h3 { margin: .5rem 0; }
+.columns { gap: 0 3rem; }
 .columns > * { min-width: 0; }
 figure { margin: 0; min-width: 0; }
 figure.wide { grid-column: 1 / -1; }
@@ -76,6 +80,7 @@ figcaption b { display: block; font-weight: 600; }
 figcaption span { display: block; line-height: 1.45; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: 1rem 0 0; padding: 0; list-style: none; }
 .legend { font-size: .92rem; }
+.legend .name, h3 .name { max-width: 100%; }
 
 details { margin-top: 1rem; }
 summary { cursor: pointer; padding: .3rem 0; }
@@ -89,7 +94,7 @@ pre {
 @media (max-width: 40rem) {
   body { padding-top: 1.5rem; }
   section { margin-top: 2.2rem; }
-  .wide-table tbody th { max-width: 8rem; overflow-wrap: anywhere; }
+  .name { max-width: 8.5rem; }
 }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 @media print {
