@@ -47,7 +47,7 @@ tbody th { font-weight: 500; }
 .wide-table { min-width: 100%; }
 .wide-table :is(th, td):last-child { padding-right: 0; }
 .number { text-align: right; white-space: nowrap; }
-.wide-table tbody th { background: var(--paper); left: 0; position: sticky; z-index: 1; }
+.wide-table th:first-child { background: var(--paper); left: 0; position: sticky; z-index: 1; }
 td small { color: var(--soft); font-size: .85em; }
 td.best b { color: var(--accent); font-weight: 700; }
 td svg.strip { display: block; height: .75rem; margin: .3rem 0 0 auto; width: 6.5rem; }

@@ -402,7 +402,8 @@ def browse(page, tmp_path):
     assert chromium, f"none of {', '.join(names)} is installed: nothing can show that the page works"
     flags = (
         "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
-        " --disable-component-update --enable-logging=stderr --v=0 --virtual-time-budget=3000 --hide-scrollbars --dump-dom"
+        " --disable-component-update --enable-logging=stderr --v=0 --virtual-time-budget=3000"
+        " --hide-scrollbars --dump-dom"
     )
     shown = subprocess.run(
         [chromium, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()],
