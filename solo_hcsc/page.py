@@ -111,11 +111,11 @@ def _facts(comparison: Comparison) -> Iterable[tuple[str, str]]:
         if name in settings:
             value = settings[name]
             yield label, f"{value:,}" if type(value) is int else value_of(value)
+    epochs = sorted({row.cost.epochs for row in comparison.rows if row.cost.epochs is not None})
     if comparison.budget == "seconds":
         yield "budget", "the same time for each"
-    else:
-        epochs = {row.cost.epochs for row in comparison.rows if row.cost.epochs is not None}
-        yield "budget", f"{epochs.pop():g} epochs each" if len(epochs) == 1 else "the same epochs for each"
+    elif epochs:
+        yield "budget", f"{epochs[0]:g} epochs each" if len(epochs) == 1 else f"{epochs[0]:g} to {epochs[-1]:g} epochs"
     counts = sorted({seeds_of(row) for row in comparison.rows})
     yield "seeds", str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
@@ -214,10 +214,9 @@ def _cost(report: Report) -> str:
             cells.append(_cost_cell(get(row.cost), show, base, max(every), report.colour(row)))
         rows.append(f"<tr><th scope=row>{report.label(row)}</th>{''.join(cells)}</tr>")
     against = text(comparison.reference.name) if comparison.ablates else "the cheapest"
-    note = (
-        f"Of pretraining alone: the median over seeds, of memory the largest. The factor is relative to {against}. "
-        + ("Each had the same time." if comparison.budget == "seconds" else "Each trained for the same epochs.")
-    )
+    note = f"Of pretraining alone: the median over seeds, of memory the largest. The factor is relative to {against}."
+    if comparison.budget == "seconds":
+        note += " Each had the same time."
     return f'{_table([_what(comparison), "Epochs", *known], rows)}\n<p class="note">{note}</p>'
 
 
