@@ -1,0 +1,477 @@
+"""A comparison as one page: true to its numbers, safe with any name, and whole in a browser."""
+
+import copy
+import json
+import re
+import shutil
+import statistics
+import subprocess
+from html import escape, unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from tiny import run_here
+
+from solo_hcsc import comparison as comparisons
+from solo_hcsc import curves, figures, inlining
+from solo_hcsc.errors import UserError
+from solo_hcsc.report import make
+
+NASTY = ("<script>alert(1)</script>", "$x_1$ \"a\" 'b' <img src=x onerror=alert(1)>", "层次对比")
+
+
+def run_of(name, seed, knn, pace):
+    shares = {f"left_out_precision_{level}": [[2, 0.4 - 0.1 * level], [3, 0.5]] for level in range(2)}
+    return {
+        "seed": seed,
+        "folder": f"{len(name)}/seed-{seed}",
+        "command": f"python -m solo_hcsc.pretrain --name '{name}'",
+        "evaluation_commands": ["python -m solo_hcsc.knn --k 20"],
+        "measures": {"knn": knn, "linear": knn + 5, "ami": knn / 100, "nmi": knn / 90},
+        "seconds": 4 * pace,
+        "epoch_seconds": pace,
+        "peak_memory": 1234567890,
+        "checkpoint_sha256": "0123456789abcdef" * 4,
+        "curves": {
+            "val_knn_acc1": [[epoch, knn - 3 + epoch] for epoch in range(4)],
+            "val_acc1": [[epoch, knn - 2 + epoch] for epoch in range(4)],
+            **shares,
+        },
+    }
+
+
+def row_of(name, values, pace=60.0):
+    runs = [run_of(name, seed, knn, pace + seed) for seed, knn in enumerate(values)]
+    measures = {}
+    for measure in ("knn", "linear", "ami", "nmi"):
+        found = [run["measures"][measure] for run in runs]
+        spread = statistics.stdev(found) if len(found) > 1 else None
+        measures[measure] = {"mean": statistics.fmean(found), "spread": spread, "values": found}
+    cost = {"epochs": 4, "epoch_seconds": pace, "seconds": 4 * pace, "peak_memory": 1234567890}
+    return {"name": name, "flags": "--queue_size 20", "measures": measures, "cost": cost, "runs": runs}
+
+
+def comparison(rows=None, **other):
+    """hcsc wins clearly against mocov2plus, and swav is near to that."""
+    rows = rows or {"hcsc": [45.0, 45.4], "mocov2plus": [41.0, 41.4], "swav": [41.1, 41.7]}
+    return {
+        "title": "three methods",
+        "kind": "compare",
+        "budget": "epochs",
+        "command": "python -m solo_hcsc.compare",
+        "machine": {"processor": "one", "cores": 2, "memory": 25000000000, "gpus": []},
+        "versions": {"python": "3.11"},
+        "settings": {"dataset": "custom", "train_images": 10000, "encoder": "resnet18", "lr": 0.3},
+        "rows": [row_of(name, values, 60.0 + 10 * place) for place, (name, values) in enumerate(rows.items())],
+        "failed": {},
+    } | other
+
+
+def write(folder, content):
+    folder.mkdir(exist_ok=True)
+    (folder / "comparison.json").write_text(json.dumps(content))
+    return folder
+
+
+def picture():
+    figure = Figure(figsize=(3, 2))
+    axes = figure.add_subplot()
+    axes.plot([1, 2], [3, 4], marker="o")
+    axes.imshow([[0, 1], [1, 0]])
+    return figure
+
+
+def analyse(folder, run, method, svg=None):
+    where = folder / run["folder"] / "analysis"
+    where.mkdir(parents=True)
+    figures.write(where / "chain.svg", svg or figures.svg("chain", picture))
+    content = {
+        "method": method,
+        "command": "python -m solo_hcsc.analyse",
+        "numbers": {"levels": {"0": {"purity": 0.6125}}, "sizes": [3, 2]},
+        "figures": [{"file": "chain.svg", "title": f"From fine to coarse, {method}", "caption": "One row per level"}],
+    }
+    (where / "analysis.json").write_text(json.dumps(content))
+    return where
+
+
+@pytest.fixture
+def nasty(tmp_path):
+    """A comparison whose every text is hostile, with a failed run and two analyses with pictures of equal ids."""
+    rows = {NASTY[0]: [45.0, 45.4], NASTY[1]: [41.0, 41.4], NASTY[2]: [41.1], "w" * 90: [40.0]}
+    content = comparison(rows, title=NASTY[0], failed={NASTY[1]: NASTY[0]})
+    for part in ("settings", "versions", "machine"):
+        content[part] |= dict(zip(NASTY, NASTY[::-1], strict=True))
+    content["command"] = NASTY[1] + "x" * 500
+    folder = write(tmp_path / "nasty", content)
+    for row in content["rows"][:2]:
+        analyse(folder, row["runs"][0], row["name"])
+    return folder
+
+
+class Page(HTMLParser):
+    """Tags, text, the cells of every row of a table, and ids."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.rows, self.ids, self.links = [], [], [], [], []
+        self.in_cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attributes if name == "id"]
+        self.links += [value for name, value in attributes if name in ("href", "src")]
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.in_cell = True
+
+    def handle_endtag(self, tag):
+        self.in_cell &= tag not in ("td", "th")
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.in_cell:
+            self.rows[-1][-1] += data
+
+
+def page_of(folder, **options):
+    return Page(make(folder, **options).read_text())
+
+
+def outcome(folder):
+    return [subject + rest for subject, rest in comparisons.outcome(comparisons.read(folder))]
+
+
+def test_page_and_json_have_the_comparisons_numbers(tmp_path, capsys):
+    content = comparison()
+    write(tmp_path, content)
+    run_here("report", tmp_path)
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+    assert "45.20 ± 0.28  50.20 ± 0.28  0.452 ± 0.003" in out
+    assert json.loads((tmp_path / "report.json").read_text())["comparison"] == content
+    page = Page((tmp_path / "report.html").read_text())
+    assert ["Method", "KNN %", "Linear %", "AMI", "NMI", "Seeds"] in page.rows
+    for row in content["rows"]:
+        shown = [
+            f"{row['measures'][name]['mean']:.{digits}f} ± {row['measures'][name]['spread']:.{digits}f}"
+            for name, digits in (("knn", 2), ("linear", 2), ("ami", 3), ("nmi", 3))
+        ]
+        assert [row["name"], *shown, "2"] in page.rows
+        for run in row["runs"]:
+            value = run["measures"]
+            measured = [f"{value['knn']:.2f}", f"{value['linear']:.2f}", f"{value['ami']:.3f}", f"{value['nmi']:.3f}"]
+            shown = [row["name"], str(run["seed"]), *measured]
+            assert any(cells[:6] == shown and cells[-1] == "0123456789ab" for cells in page.rows)
+            assert f"{run['command']}\n{run['evaluation_commands'][0]}" in page.texts
+    assert ["mocov2plus", "4", "70.0 1.17×", "0:04:40 1.17×", "1,235 1.00×"] in page.rows  # noqa: RUF001
+
+
+def test_made_twice_is_the_same_bytes_wherever_it_lies(nasty, tmp_path):
+    first = [make(nasty).read_bytes(), (nasty / "report.json").read_bytes()]
+    assert [make(nasty).read_bytes(), (nasty / "report.json").read_bytes()] == first
+    moved = shutil.copytree(nasty, tmp_path / "moved")
+    assert [make(moved).read_bytes(), (moved / "report.json").read_bytes()] == first
+    assert str(tmp_path).encode() not in b"".join(first)
+
+
+def test_title_and_place_can_be_chosen(tmp_path, capsys):
+    write(tmp_path, comparison())
+    run_here("report", tmp_path, "--out", tmp_path / "mine.html", "--title", "a < b")
+    assert "<title>a &lt; b</title>" in (tmp_path / "mine.html").read_text()
+    assert json.loads((tmp_path / "mine.json").read_text())["title"] == "a < b"
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_clear_win_is_called_one(tmp_path):
+    write(tmp_path, comparison())
+    knn, linear = outcome(tmp_path)
+    assert knn == (
+        "hcsc has the best KNN accuracy, 45.20 %: ahead of swav (by 3.80 points) and mocov2plus (by 4.00 points) by "
+        "more than the spread over seeds."
+    )
+    assert linear.startswith("It also has the best linear accuracy, 50.20 %: ahead of swav")
+
+
+def test_gap_within_the_spread_is_called_so(tmp_path):
+    write(tmp_path, comparison({"hcsc": [45.0, 46.0], "mocov2plus": [44.5, 45.5], "swav": [30.0, 30.1]}))
+    assert outcome(tmp_path)[0] == (
+        "hcsc has the best KNN accuracy, 45.50 %: ahead of swav (by 15.45 points) by more than the spread over seeds; "
+        "ahead of mocov2plus (by 0.50 points) only within the spread over seeds."
+    )
+
+
+def test_one_seed_has_no_spread(tmp_path):
+    write(tmp_path, comparison({"hcsc": [45.0], "mocov2plus": [40.0], "swav": [45.0]}))
+    assert outcome(tmp_path)[0] == (
+        "hcsc has the best KNN accuracy, 45.00 %: ahead of mocov2plus (by 5.00 points), with one seed and so no spread "
+        "over seeds to judge that by; level with swav."
+    )
+    page = make(tmp_path).read_text()
+    assert "With one seed each there is no spread" in page
+    assert "standard deviation" not in page
+
+
+def test_single_method_is_not_compared(tmp_path):
+    write(tmp_path, comparison({"hcsc": [45.0]}))
+    assert outcome(tmp_path)[0] == "hcsc has a KNN accuracy of 45.00 %; there is none to compare it with."
+
+
+def test_missing_measures_and_failed_runs_are_shown(tmp_path):
+    content = comparison(failed={"swav, seed 2": "pretrain ended with code 2"})
+    del content["rows"][2]["measures"]["linear"]
+    content["rows"][2]["cost"] = {"epochs": 4, "epoch_seconds": None}
+    content["rows"][2]["runs"][0]["curves"] = {}
+    for row in content["rows"]:
+        del row["measures"]["nmi"]
+    write(tmp_path, content)
+    page = page_of(tmp_path)
+    assert "1 run failed and is in none of these numbers." in page.texts
+    assert ["swav", "41.40 ± 0.42", "–", "0.414 ± 0.004", "2"] in page.rows  # noqa: RUF001
+    assert ["swav", "4", "–", "–", "–"] in page.rows  # noqa: RUF001
+    assert " of the 2 methods that have one, 50.20 %" in outcome(tmp_path)[1]
+
+
+def test_nothing_but_names_still_makes_a_page(tmp_path):
+    rows = [{"name": "hcsc", "flags": "", "measures": {}, "cost": {}, "runs": []}]
+    write(tmp_path, comparison() | {"rows": rows, "settings": {}, "machine": {}, "versions": {}})
+    page = page_of(tmp_path)
+    assert "No run has an accuracy." in page.texts
+    assert not {"results", "curves", "cost", "analysis"} & set(page.ids)
+
+
+def test_ablation_is_seen_against_its_reference(tmp_path):
+    rows = {"HP": [40.0, 40.2], "HP, IL": [42.0, 42.2], "all": [43.0, 43.2]}
+    write(tmp_path, comparison(rows, kind="ablate"))
+    page = page_of(tmp_path)
+    assert "Ablation" in page.texts
+    minus, space = "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
+    assert any(cells[:2] == ["HP, IL", f"{minus}1.00 {space}42.10 ± 0.14"] for cells in page.rows)
+    assert any(cells[0] == "HP, IL" and cells[2] == "70.0 0.88×" for cells in page.rows)  # noqa: RUF001
+    assert "ahead of “HP, IL” (by 1.00 points) and HP (by 3.00 points) by more" in outcome(tmp_path)[0]
+
+
+def test_curves_count_epochs_from_one_and_average_seeds_where_all_have_values(tmp_path):
+    content = comparison({"hcsc": [40.0, 42.0]})
+    content["rows"][0]["runs"][0]["curves"]["val_knn_acc1"] = [[0, 10.0], [1, 20.0], [2, None], [3, float("nan")]]
+    write(tmp_path, content)
+    pictures = {picture.name: picture for picture in curves.pictures(comparisons.read(tmp_path))}
+    assert list(pictures) == [
+        *("val_knn_acc1-epochs", "val_knn_acc1-time", "val_acc1-epochs", "val_acc1-time", "left-out-precision")
+    ]
+    lines = pictures["val_knn_acc1-epochs"].lines
+    assert [list(line.points) for line in lines] == [
+        [(1, 10.0), (2, 20.0)],
+        [(1, 39.0), (2, 40.0), (3, 41.0), (4, 42.0)],
+        [(1, 24.5), (2, 30.0)],
+    ]
+    assert [line.bold for line in lines] == [False, False, True]
+    assert [x for x, _ in pictures["val_knn_acc1-time"].lines[1].points] == [61, 122, 183, 244]
+    assert {line.style for line in pictures["left-out-precision"].lines} == {"-", "--"}
+    assert pictures["val_acc1-time"].png()[:4] == b"\x89PNG"
+
+
+def test_names_are_text_and_never_markup(nasty):
+    page = page_of(nasty)
+    assert not {"script", "img"} & set(page.tags)
+    text = "".join(page.texts)
+    assert all(name in text for name in NASTY)
+    assert all(link.startswith(("#", "data:image/png")) for link in page.links)
+
+
+def test_pictures_of_one_page_share_no_ids(nasty):
+    page = page_of(nasty)
+    assert len(set(page.ids)) == len(page.ids) > 20
+    text = (nasty / "report.html").read_text()
+    used = set(re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', text))
+    assert {one or other for one, other in used} <= set(page.ids)
+    analyses = json.loads((nasty / "report.json").read_text())["analyses"]
+    assert [found["figures"][0]["caption"] for found in analyses.values()] == ["One row per level"] * 2
+
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">{}</svg>'
+HOSTILE = {
+    "script": ("<script>alert(1)</script>", "an element <script>"),
+    "prefixed script": ('<s:script xmlns:s="http://www.w3.org/2000/svg"/>', "an element <script>"),
+    "page within": ("<foreignObject/>", "an element <foreignObject>"),
+    "handler": ('<g onclick="x()"/>', "a handler onclick"),
+    "link": ('<use xlink:href="https://example.org/x.svg#a"/>', "a link to https://example.org/x.svg#a"),
+    "script link": ('<use href="javascript:alert(1)"/>', "a link to javascript:alert(1)"),
+    "image": ('<image href="http://example.org/x.png"/>', "a link to http://example.org/x.png"),
+    "svg image": ('<image href="data:image/svg+xml;base64,AA"/>', "a link to data:image/svg+xml"),
+    "fill": ('<path fill="url(http://example.org/x)"/>', "a link in url(http://example.org/x)"),
+    "style": ("<style>@import 'x'</style>", "a link in @import"),
+    "not closed": ("<g>", "not readable as SVG"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_picture_that_does_more_than_draw_is_refused(name):
+    element, reason = HOSTILE[name]
+    with pytest.raises(UserError, match=f"^x.svg: .*{re.escape(reason)}"):
+        inlining.inline(SVG.format(element), "a-", "a picture", "x.svg")
+
+
+def test_refused_picture_is_named_and_nothing_is_written(tmp_path, refused):
+    content = comparison()
+    write(tmp_path, content)
+    where = analyse(tmp_path, content["rows"][0]["runs"][0], "hcsc", SVG.format("<script/>"))
+    assert f"{where / 'chain.svg'}: has an element <script>" in refused("report", tmp_path)
+
+
+def test_text_that_only_xml_hides_stays_text():
+    """A browser reads no CDATA in a title of an SVG: what follows would be a page's."""
+    found = inlining.inline(SVG.format("<title><![CDATA[><img src=x onerror=alert(1)>]]></title>"), "a-", "x", "x")
+    assert "&gt;&lt;img src=x" in found
+
+
+def change(content, path, value):
+    content = copy.deepcopy(content)
+    *above, last = path.split(".")
+    part = content
+    for name in above:
+        part = part[int(name) if name.isdigit() else name]
+    part[last] = value
+    return content
+
+
+FOREIGN = [
+    *(("rows", None), ("rows", []), ("rows", [1]), ("title", 5), ("kind", "other"), ("budget", None)),
+    *(("settings", []), ("failed", []), ("rows.0.name", None), ("rows.1.name", "hcsc"), ("rows.0.runs", {})),
+    *(("rows.0.measures.knn", 5), ("rows.0.measures.knn.mean", "x"), ("rows.0.measures.knn.mean", float("nan"))),
+    *(("rows.0.measures.knn.values", []), ("rows.0.cost", None), ("rows.0.cost.seconds", True)),
+    *(("rows.0.runs.0.seed", None), ("rows.0.runs.0.curves.val_acc1", 5), ("rows.0.runs.0.curves.val_acc1", [[1]])),
+    ("rows.0.runs.0.curves.val_acc1", [[0, "x"]]),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), FOREIGN)
+def test_file_that_no_comparison_wrote_is_named(path, value, tmp_path, refused):
+    write(tmp_path, change(comparison(), path, value))
+    assert f"{tmp_path / 'comparison.json'}: not what solo_hcsc.compare writes (" in refused("report", tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "\x00", "[" * 100_000])
+def test_corrupt_comparison_is_named(content, tmp_path, refused):
+    (tmp_path / "comparison.json").write_text(content)
+    assert f"{tmp_path / 'comparison.json'}: not readable as JSON" in refused("report", tmp_path)
+
+
+def test_what_is_not_there_is_named(tmp_path, refused):
+    assert "there is no such folder" in refused("report", tmp_path / "none")
+    assert "comparison.json: there is no such file; run solo_hcsc.compare first" in refused("report", tmp_path)
+    content = comparison()
+    write(tmp_path, content)
+    where = analyse(tmp_path, content["rows"][0]["runs"][0], "hcsc")
+    for flags, message in (
+        (("--out", tmp_path / "none" / "x.html"), "there is no folder"),
+        (("--out", tmp_path / "x.pdf"), "must end with .html"),
+        (("--out", tmp_path / "comparison.html"), "its numbers would replace"),
+        (("--out", where / "analysis.html"), "its numbers would replace"),
+        (("--offline",), "--offline goes with --wandb"),
+    ):
+        assert message in refused("report", tmp_path, *flags)
+    (where / "chain.svg").unlink()
+    assert f"{where / 'chain.svg'}: cannot be read (No such file or directory)" in refused("report", tmp_path)
+    analysis = json.loads((where / "analysis.json").read_text())
+    (where / "analysis.json").write_text(json.dumps(change(analysis, "figures.0.file", "../chain.svg")))
+    assert f"{where / 'analysis.json'}: not what solo_hcsc.analyse writes" in refused("report", tmp_path)
+    write(tmp_path, change(content, "rows.0.runs.0.folder", "../x"))
+    assert "the run ../x is outside of its folder" in refused("report", tmp_path)
+
+
+def test_name_that_is_no_valid_unicode_is_spelled_out(tmp_path):
+    content = change(comparison(), "rows.0.name", "a\ud800b")
+    write(tmp_path, change(content, "settings.x", "c\ud800d"))
+    text = make(tmp_path).read_text(encoding="utf-8")
+    assert r"a\ud800b" in text
+    assert r"c\ud800d" in text
+    with pytest.raises(UserError, match="not an SVG picture but <g>"):
+        inlining.inline("<g/>", "a-", "x", "x")
+
+
+def browse(page, tmp_path):
+    """The page's elements after headless Chromium has shown it, and what it logged."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
+    assert chromium, f"none of {', '.join(names)} is installed: nothing can show that the page works"
+    flags = (
+        "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
+        " --disable-component-update --enable-logging=stderr --v=0 --virtual-time-budget=3000"
+        " --hide-scrollbars --dump-dom"
+    )
+    shown = subprocess.run(
+        [chromium, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout, [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_browser_shows_the_page_without_complaint(nasty, tmp_path):
+    text, complaints = browse(make(nasty), tmp_path)
+    assert complaints == []
+    page = Page(text)
+    assert not {"script", "img"} & set(page.tags)
+    tables = [[cells[0] for cells in page.rows if len(cells) == width] for width in (6, 5, 9)]
+    names = [*NASTY, "w" * 90]
+    runs = [name for name, count in zip(names, (2, 2, 1, 1), strict=True) for _ in range(count)]
+    assert tables == [["Method", *names], ["Method", *names], ["Run", *runs]]
+
+
+MEASURE = """<!doctype html><body>{frames}<pre id="found"></pre><script>
+addEventListener("load", () => {{
+  const found = [...document.querySelectorAll("iframe")].map((frame) => {{
+    const page = frame.contentDocument;
+    page.querySelectorAll("details").forEach((one) => {{ one.open = true; }});
+    const sizes = [...page.querySelectorAll("svg")].map((one) => one.getBoundingClientRect());
+    return {{
+      title: page.title,
+      width: page.documentElement.scrollWidth,
+      pictures: sizes.map((size) => [size.width, size.height]),
+    }};
+  }});
+  document.getElementById("found").textContent = JSON.stringify(found);
+}});
+</script>"""
+
+
+def test_pictures_have_size_and_the_page_never_scrolls_sideways(nasty, tmp_path):
+    text = make(nasty).read_text()
+    open_page = re.sub(r"<meta http-equiv=.*>", "", text)  # the measuring script has to reach into it
+    frames = "".join(
+        f'<iframe style="border:0;height:700px;width:{width}px" srcdoc="{escape(open_page)}"></iframe>'
+        for width in (360, 400, 1200)
+    )
+    (tmp_path / "measure.html").write_text(MEASURE.format(frames=frames))
+    shown, complaints = browse(tmp_path / "measure.html", tmp_path)
+    assert complaints == []
+    found = json.loads(unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.DOTALL)[1]))
+    assert [page["width"] for page in found] == [360, 400, 1200]
+    for page in found:
+        assert page["title"] == NASTY[0]  # no script in it ran, though here it could have
+        assert len(page["pictures"]) == text.count("<svg") > 20
+        assert min(min(size) for size in page["pictures"]) > 8
+        assert sum(width > 250 and height > 120 for width, height in page["pictures"]) == 7
+
+
+def test_wandb_gets_the_curves_and_the_table(tmp_path, monkeypatch, capsys):
+    logged = {}
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    import wandb
+
+    real = wandb.Run.log
+    monkeypatch.setattr(wandb.Run, "log", lambda self, data: logged.update(data) or real(self, data))
+    write(tmp_path, comparison())
+    run_here("report", tmp_path, "--wandb", "--offline", "--project", "p", "--name", "n")
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+    assert logged.pop("comparison").data[0][:2] == ["hcsc", 45.2]
+    assert len(logged) == 5
+    assert len(list(Path(tmp_path, "wandb").rglob("*.png"))) == 5
