@@ -139,8 +139,11 @@ class Study:
             raise UserError(f"no run was finished; {'; '.join(self.experiments.failed.values())}")
         tally.write(self.own.out, self.about(), names, self.experiments.failed)
         file = report.make(self.own.out)
+        found = comparison.read(self.own.out)
+        if self.first.wandb:
+            report.log_to_wandb(Namespace(**{**vars(self.first), "name": None}), found, file)
         print()
-        print(report.text_table(comparison.read(self.own.out)))
+        print(report.text_table(found))
         for label in self.experiments.elsewhere:
             print(f"another process works on {label}; the same command again adds it")
         failed = self.experiments.failed
@@ -231,9 +234,9 @@ def evaluations(own: Namespace, args: Namespace) -> "list[Evaluation]":
     pictures += ["--entity", args.entity] if args.entity else []
     done = {
         "knn": Evaluation("knn", "knn-*.json"),
-        "linear": Evaluation("linear", "linear.json", folder_flag="--checkpoint_dir"),
+        "linear": Evaluation("linear", "linear.json", into=("--checkpoint_dir", "linear")),
         "clustering": Evaluation("clustering", "clustering-*.json"),
-        "analyse": Evaluation("analyse", "analysis.json", folder_flag="--out", first_seed_only=True),
+        "analyse": Evaluation("analyse", "analysis.json", into=("--out", "analysis"), first_seed_only=True),
     }
     return [
         replace(done[name], flags=(*map(str, images), *shlex.split(getattr(own, name)), *more))

@@ -88,7 +88,7 @@ class Comparison:
     @property
     def reference(self) -> Row:
         """The row of an ablation that the others are seen against."""
-        return next((row for row in self.rows if row.name.lower() == "all"), self.rows[0])
+        return next((row for row in self.rows if row.name == self.content.get("reference")), self.rows[0])
 
 
 class Analysis(NamedTuple):

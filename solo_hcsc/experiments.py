@@ -46,11 +46,11 @@ class Evaluation:
     module: str
     done: str  # a file below the run's folder that tells that it was finished
     flags: tuple[str, ...] = ()
-    folder_flag: str | None = None  # takes a folder for what it writes; others write beside the checkpoint
+    into: tuple[str, ...] = ()  # a flag and the folder for it below the run's; others write beside the checkpoint
     first_seed_only: bool = False
 
     def of(self, run: Path) -> list[str]:
-        where = [self.folder_flag, str(run / self.module)] if self.folder_flag else []
+        where = [self.into[0], str(run / self.into[1])] if self.into else []
         return ["--pretrained_feature_extractor", str(run), *self.flags, *where]
 
 

@@ -111,15 +111,15 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("--methods hcsc moco", "--methods moco: unknown; choose from"),
-        ("--methods hcsc --swav x", "--swav: is not among --methods hcsc"),
-        ("--methods hcsc swav --swav '--min_scale 0.5'", "--min_scale is 0.5 for swav and 0.08 for hcsc"),
-        ("--methods hcsc --seeds 1 1", "--seeds 1 1: names a seed twice"),
-        ("--methods hcsc --seed 3", "--seed: is set for each run"),
-        ("--methods hcsc --batch-size 3", "hcsc: unknown flag or stray value --batch-size: did you mean --batch_size?"),
-        ("--methods hcsc mocov2plus --num_prototypes 4 2", "mocov2plus: unknown flag or stray value --num_prototypes"),
-        ("--methods hcsc --hcsc '--train_dir nowhere'", "hcsc: --train_dir"),
-        ("--methods hcsc --no_labels", "--no_labels: the runs are evaluated"),
+        ("--methods simclr moco", "--methods moco: unknown; choose from"),
+        ("--methods simclr --swav x", "--swav: is not among --methods simclr"),
+        ("--methods simclr swav --swav '--min_scale 0.5'", "--min_scale is 0.5 for swav and 0.08 for simclr"),
+        ("--methods simclr --seeds 1 1", "--seeds 1 1: names a seed twice"),
+        ("--methods simclr --seed 3", "--seed: is set for each run"),
+        ("--methods simclr --batch-size 3", "simclr: unknown flag or stray value --batch-size: did you mean --batch_size?"),
+        ("--methods simclr --num_prototypes 4 2", "simclr: unknown flag or stray value --num_prototypes"),
+        ("--methods simclr --simclr '--train_dir nowhere'", "simclr: --train_dir"),
+        ("--methods simclr --no_labels", "--no_labels: the runs are evaluated"),
     ],
 )
 def test_unfair_or_impossible_comparisons_are_refused(more, said, flags, refused):

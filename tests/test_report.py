@@ -247,7 +247,7 @@ def test_nothing_but_names_still_makes_a_page(tmp_path):
 
 def test_ablation_is_seen_against_its_reference(tmp_path):
     rows = {"HP": [40.0, 40.2], "HP, IL": [42.0, 42.2], "all": [43.0, 43.2]}
-    write(tmp_path, comparison(rows, kind="ablate"))
+    write(tmp_path, comparison(rows, kind="ablate") | {"reference": "all"})
     page = page_of(tmp_path)
     assert "Ablation" in page.texts
     minus, space = "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
