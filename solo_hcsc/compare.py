@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.errors import UserError, command
-from solo_hcsc.flags import Parser
+from solo_hcsc.flags import Parser, refuse_unlabelled
 from solo_hcsc.quiet import quiet
 
 if TYPE_CHECKING:
@@ -207,10 +207,9 @@ def checked(variant: "Variant") -> Namespace:
 
     try:
         args = parse(variant.flags)
+        refuse_unlabelled(args)
         check_flags(args, load_methods()[args.method])
         training.check_wandb(args)
-        if args.no_labels:
-            raise UserError("--no_labels: the runs are evaluated, which needs labels")
         data.resolve_folders(deepcopy(args), needs_val=True)
     except UserError as error:
         raise UserError(f"{variant.name}: {error}") from error

@@ -116,10 +116,13 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         ("--methods simclr swav --swav '--min_scale 0.5'", "--min_scale is 0.5 for swav and 0.08 for simclr"),
         ("--methods simclr --seeds 1 1", "--seeds 1 1: names a seed twice"),
         ("--methods simclr --seed 3", "--seed: is set for each run"),
-        ("--methods simclr --batch-size 3", "simclr: unknown flag or stray value --batch-size: did you mean --batch_size?"),
+        (
+            "--methods simclr --batch-size 3",
+            "simclr: unknown flag or stray value --batch-size: did you mean --batch_size?",
+        ),
         ("--methods simclr --num_prototypes 4 2", "simclr: unknown flag or stray value --num_prototypes"),
         ("--methods simclr --simclr '--train_dir nowhere'", "simclr: --train_dir"),
-        ("--methods simclr --no_labels", "--no_labels: the runs are evaluated"),
+        ("--methods simclr --no_labels", "--no_labels: an evaluation needs labels"),
     ],
 )
 def test_unfair_or_impossible_comparisons_are_refused(more, said, flags, refused):

@@ -1,0 +1,55 @@
+"""Convolutions that skip padding compute what torch's do."""
+
+from itertools import product
+
+import pytest
+import torch
+from solo.methods.base import BaseMethod
+from torch import nn
+
+from solo_hcsc.compat.fix import bare_method
+from solo_hcsc.convolutions import Trimmed, make_fast
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "groups"),
+    [*product((1, 3, 7), (1, 2), (0, 1, 3), (1, 2)), ((3, 5), (2, 1), (1, 2), 1)],
+)
+def test_output_and_gradients_are_those_of_the_whole_kernel(kernel, stride, padding, groups):
+    for height, width in ((1, 1), (1, 2), (2, 2), (3, 1), (4, 4), (9, 8)):
+        torch.manual_seed(0)
+        whole = nn.Conv2d(4, 6, kernel, stride, padding, groups=groups, dtype=torch.double)
+        trimmed = Trimmed(4, 6, kernel, stride, padding, groups=groups, dtype=torch.double)
+        trimmed.load_state_dict(whole.state_dict())
+        images = torch.randn(3, 4, height, width, dtype=torch.double)
+        try:
+            expected = whole(images)
+        except RuntimeError:  # the kernel is larger than the padded image
+            continue
+        found = trimmed(images)
+        torch.testing.assert_close(found, expected)
+        for out in (found, expected):
+            out.square().sum().backward()
+        torch.testing.assert_close(trimmed.weight.grad, whole.weight.grad)
+        torch.testing.assert_close(trimmed.bias.grad, whole.bias.grad)
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "vit_tiny"])
+def test_encoder_trains_as_before_and_its_weights_have_the_same_names(encoder):
+    torch.manual_seed(0)
+    settings = {"cifar": False} if "resnet" in encoder else {"cifar": False, "img_size": 32, "patch_size": 8}
+    plain, fast = (bare_method(BaseMethod, encoder=encoder, backbone_args=settings).encoder for _ in range(2))
+    fast.load_state_dict(plain.state_dict())
+    make_fast(fast)
+    assert "resnet" not in encoder or any(isinstance(module, Trimmed) for module in fast.modules())
+    images = torch.randn(8, 3, 32, 32)
+    outputs = [model(images) for model in (plain, fast)]
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-4, atol=1e-4)
+    for out in outputs:
+        out.square().mean().backward()
+    for (name, expected), (other, found) in zip(plain.named_parameters(), fast.named_parameters(), strict=True):
+        assert name == other
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-3, atol=1e-5)
+    assert {name: value.shape for name, value in fast.state_dict().items()} == {
+        name: value.shape for name, value in plain.state_dict().items()
+    }
