@@ -12,6 +12,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,8 @@ def analyse(args: Namespace) -> None:
     if tree is not None:
         pictures += show_prototypes(assigned, thumbnails, numbers)
         pictures += show_negatives(assigned, sample, args.queries, thumbnails, numbers)
-    pictures += show_maps(features[sample], labels[sample], clusters[sample], names, tree is not None, args.seed)
+    which = "top-level prototype" if tree else "cluster of k-means"
+    pictures += show_maps(features[sample], labels[sample], clusters[sample], names, which, args.seed)
     numbers["mapped_images"] = len(sample)
     write(folder, pictures, numbers, frozen.encoder, dataset, args, started)
 
@@ -156,15 +158,14 @@ def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[
 
     numbers["ami"] = rows
     clusterings = [row for row in rows if row["kind"] == "hierarchy"]
-    best = max(clusterings or rows, key=lambda row: row["ami"])
-    figures = [f"{best['name']} with the classes: {shown(best['ami'])}"]
-    if clusterings:
-        figures.append(f"k-means of the features into as many clusters as classes: {shown(rows[-1]['ami'])}")
     caption = (
         "Adjusted mutual information (AMI) of clusters with the classes"
         f"{' and with groups of classes' if groups else ''}: 1 for the same partition, 0 for chance. "
-        f"{'Highest of the levels: ' if clusterings else ''}{'; '.join(figures)}."
     )
+    if clusterings:
+        best = max(clusterings, key=lambda row: row["ami"])
+        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {shown(best['ami'])}. "
+    caption += f"k-means of the features into {rows[-1]['k']} clusters: {shown(rows[-1]['ami'])}."
     labels = ["classes", *(f"{count} groups" for count in groups)]
     return [Picture("ami", "Agreement of clusters with labels", caption, lambda: draw_ami(rows, labels))]
 
@@ -249,25 +250,20 @@ def _numbers_of(found: "LeftOut", sample: np.ndarray) -> dict[str, Any]:
 
 
 def show_maps(
-    features: np.ndarray, labels: np.ndarray, clusters: np.ndarray, names: Sequence[str], has_tree: bool, seed: int
+    features: np.ndarray, labels: np.ndarray, clusters: np.ndarray, names: Sequence[str], which: str, seed: int
 ) -> list[Picture]:
-    """t-SNE and UMAP of features (n, D), by class (n,) and by cluster (n,)."""
+    """t-SNE and UMAP of features (n, D), by class (n,) and by cluster (n,), of which kind `which` says."""
     from solo_hcsc import maps
-    from solo_hcsc.maps import draw_map
 
     if not maps.differ(features):
         print("no map is shown: the encoder gives all images the same features")
         return []
     used, groups = np.unique(clusters, return_inverse=True)
-    commonest = [np.bincount(labels[groups == group]).argmax() for group in range(len(used))]
+    commonest = [int(np.bincount(labels[groups == group]).argmax()) for group in range(len(used))]
     of_clusters = [f"{number}: {short(names[label], 16)}" for number, label in zip(used, commonest, strict=True)]
     kinds = {
         "class": (labels, [short(name, 16) for name in names], f"class, of which there are {len(names)}"),
-        "cluster": (
-            groups,
-            of_clusters,
-            f"{'top-level prototype' if has_tree else 'cluster in k-means'}, of which these images have {len(used)}",
-        ),
+        "cluster": (groups, of_clusters, f"{which}, of which these images have {len(used)}"),
     }
     pictures = []
     for method, title in (("tsne", "t-SNE"), ("umap", "UMAP")):
@@ -282,14 +278,8 @@ def show_maps(
                 f"{title} of the features of {len(features)} images; near each other are images with similar features. "
                 f"The colour is the {words}{'; the legend has its number and its commonest class' if named else ''}."
             )
-            pictures.append(
-                Picture(
-                    f"{method}_{kind}",
-                    f"{title} of the features, by {kind}",
-                    caption,
-                    lambda points=points, group=group, of=group_names: draw_map(points, group, of),
-                )
-            )
+            draw = partial(maps.draw_map, points, group, group_names)
+            pictures.append(Picture(f"{method}_{kind}", f"{title} of the features, by {kind}", caption, draw))
     return pictures
 
 

@@ -93,9 +93,7 @@ def evaluate(args: Namespace) -> None:
     embeddings, own, classes_of_images = embed(frozen, tree, dataset, args)
     labels = [classes_of_images, *(level.groups[classes_of_images] for level in label_levels[1:])]
     options = paper_kmeans()
-    rows: list[dict[str, Any]] = []
-    for k in ks:
-        rows.append(score_kmeans(embeddings, k, options, args.seed, labels)[0])
+    rows = [score_kmeans(embeddings, k, options, args.seed, labels)[0] for k in ks]
     if tree:
         rows += score_tree(tree, tree.assign(own), labels)
 

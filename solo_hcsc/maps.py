@@ -49,7 +49,8 @@ def draw_map(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> "F
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     colours = [figures.colour(number, len(names)) for number in range(len(names))]
-    axes.scatter(*points.T, s=9, c=[colours[group] for group in groups], linewidths=0, alpha=0.85, rasterized=True)
+    x, y = points.T
+    axes.scatter(x, y, s=9, c=[colours[group] for group in groups], linewidths=0, alpha=0.85, rasterized=True)
     if len(names) <= NAMED:
         for name, one in zip(names, colours, strict=True):
             axes.scatter([], [], s=25, color=one, linewidths=0, label=name)

@@ -12,7 +12,7 @@ import torch
 
 from solo_hcsc import figures
 from solo_hcsc.clustering import Tree
-from solo_hcsc.gallery import LINE, SIDE, STEP, Thumbnails, place, say, sheet
+from solo_hcsc.gallery import GAP, LINE, SIDE, Thumbnails, place, say, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,8 +90,8 @@ def draw_negatives(
     """Each query on the left; beside it, level by level, what was left out for it. `images` (n,): their indexes."""
     large, row, gap = 0.9, LINE + SIDE + 0.1, 0.22
     left = large + 0.2
-    block = len(found.levels) * row
-    figure, axes = sheet(left + SHOWN * STEP, len(found.queries) * max(block, large + 2 * LINE) + LINE)
+    block = max(len(found.levels) * row, LINE + large) + gap
+    figure, axes = sheet(left + SHOWN * (SIDE + GAP), len(found.queries) * block - gap)
     y = 0.0
     for query, levels in found.queries.items():
         say(axes, figures.short(names[labels[query]], 16), 0, y)
@@ -104,6 +104,8 @@ def draw_negatives(
             say(axes, text if len(candidates) else f"Level {number + 1}: none left out", left, top)
             for column, candidate in enumerate(candidates[:SHOWN]):
                 frame = RIGHT if right[column] else WRONG
-                place(axes, thumbnails.of(int(images[candidate])), left + column * STEP, top + LINE, frame=frame)
-        y += max(block, large + 2 * LINE) + gap
+                place(
+                    axes, thumbnails.of(int(images[candidate])), left + column * (SIDE + GAP), top + LINE, frame=frame
+                )
+        y += block
     return figure

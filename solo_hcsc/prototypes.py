@@ -11,7 +11,7 @@ import numpy as np
 
 from solo_hcsc import figures
 from solo_hcsc.clustering import Tree
-from solo_hcsc.gallery import LINE, SIDE, STEP, Thumbnails, line, place_row, say, sheet
+from solo_hcsc.gallery import GAP, LINE, SIDE, Thumbnails, line, place_row, say, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,19 +121,20 @@ def record(found: Branch) -> dict[str, Any]:
 
 def draw_chains(found: list[list[Node]], thumbnails: Thumbnails) -> "Figure":
     """A block for each chain, a row for each of its prototypes, and an arrow from row to row."""
-    left, row, gap = 0.25, LINE + SIDE + 0.1, 0.2
+    left, side, gap = 0.25, 0.62, 0.2
+    row = LINE + side + 0.1
     rows = sum(len(chain) for chain in found)
-    figure, axes = sheet(left + NEAREST * STEP + 0.9, rows * row + (len(found) - 1) * gap)
+    figure, axes = sheet(left + NEAREST * (side + GAP), rows * row + (len(found) - 1) * gap)
     y = 0.0
     for chain in found:
         for number, one in enumerate(chain):
             say(axes, f"Level {one.level}: {one.images} images; {one.shares(2)}", left, y)
-            place_row(axes, [thumbnails.of(index) for index in one.nearest], left, y + LINE)
+            place_row(axes, [thumbnails.of(index) for index in one.nearest], left, y + LINE, side)
             if number:
                 axes.annotate(
                     "",
-                    (0.1, y + LINE + SIDE * 0.35),
-                    (0.1, y - row + LINE + SIDE * 0.65),
+                    (0.12, y + LINE + side * 0.3),
+                    (0.12, y - row + LINE + side * 0.7),
                     arrowprops={"arrowstyle": "->", "color": figures.ink(), "linewidth": 0.8},
                 )
             y += row
@@ -148,7 +149,7 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
     while below:
         levels += 1
         below = [child for branch in below for child in branch.children]
-    node_width, node_height = IN_TREE * STEP - 0.05, 2 * LINE + SIDE
+    node_width, node_height = IN_TREE * (SIDE + GAP) - GAP, 2 * LINE + SIDE
     column, row = node_width + 0.35, node_height + 0.12
     figure, axes = sheet(levels * column - 0.35, root.leaves * row - 0.12)
 
@@ -156,8 +157,8 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
         """Draws a branch whose rows start at `first`; returns the height at which lines meet it."""
         x, y = depth * column, first + (branch.leaves - 1) / 2 * row
         middle = y + 2 * LINE + SIDE / 2
-        say(axes, f"{branch.node.images} images", x, y, fontsize=7.5)
-        say(axes, branch.node.shares(1), x, y + LINE * 0.9, fontsize=7.5)
+        say(axes, f"{branch.node.images} images", x, y, size=7.5)
+        say(axes, branch.node.shares(1), x, y + LINE * 0.9, size=7.5)
         place_row(axes, [thumbnails.of(index) for index in branch.node.nearest], x, y + 2 * LINE)
         for child in branch.children:
             height = draw(child, depth + 1, first)
