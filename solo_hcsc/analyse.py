@@ -138,7 +138,7 @@ def show_history(curves: "Curves", numbers: dict[str, Any]) -> list[Picture]:
         name: [{"level": level + 1, "epochs": list(of), "values": list(of.values())} for level, of in levels.items()]
         for name, levels in curves.items()
     }
-    last = {name: {level: list(of.values())[-1] for level, of in levels.items()} for name, levels in curves.items()}
+    last = {name: {level: of[max(of)] for level, of in levels.items()} for name, levels in curves.items()}
     figures = [
         f"{what} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
         for name, what in (("left_out_precision", "precision"), ("left_out_recall", "recall"), ("left_out", "share"))

@@ -94,7 +94,7 @@ def draw_negatives(
     figure, axes = sheet(left + SHOWN * (SIDE + GAP), len(found.queries) * block - gap)
     y = 0.0
     for query, levels in found.queries.items():
-        say(axes, figures.short(names[labels[query]], 16), 0, y)
+        say(axes, figures.short(names[labels[query]], 14), 0, y)
         place(axes, thumbnails.of(int(images[query])), 0, y + LINE, large)
         for number, candidates in enumerate(levels):
             right = labels[candidates] == labels[query]
