@@ -49,7 +49,7 @@ class Node:
     nearest: list[int]  # its images, the nearest to it first
 
     def shares(self, most: int) -> str:
-        return ", ".join(f"{figures.short(name)} {share:.0%}" for name, share in self.classes[:most])
+        return ", ".join(f"{figures.short(name)} ({share:.0%})" for name, share in self.classes[:most])
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,6 @@ def log_pictures(pictures: Sequence[figures.Picture], numbers: Mapping[str, Any]
     images = {picture.name: Image.open(io.BytesIO(figures.png(picture.draw))) for picture in pictures}
     run.log({picture.name: wandb.Image(images[picture.name], caption=picture.title) for picture in pictures})
     run.summary.update(dict(numbers))
-    where = run.url or str(Path(run.dir).parent)
+    where = None if run.offline or run.disabled else run.url
     run.finish()
-    return where
+    return where or str(Path(run.dir).parent)

@@ -190,7 +190,9 @@ def test_wandb_offline_has_the_pictures(analysed, tmp_path, monkeypatch, capsys)
     assert list(tmp_path.rglob("*.wandb"))
     pictures = [file.name.partition("_")[0] for file in (tmp_path / "wandb").rglob("*.png")]
     assert sorted(set(pictures)) == sorted({"left", "ami", "chain", "tree", "negatives", "tsne"})
-    assert f"wandb: {tmp_path}" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert f"wandb: {tmp_path}" in out
+    assert "wandb" not in err
     assert json.loads((tmp_path / "analysis.json").read_text())["figures"]
 
 
