@@ -11,15 +11,13 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solo_hcsc.errors import UserError, command, note
-from solo_hcsc.figures import Picture, short
+from solo_hcsc.errors import UserError, command
+from solo_hcsc.figures import Picture
 from solo_hcsc.flags import Parser
 from solo_hcsc.quiet import quiet
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 
     from solo_hcsc.charts import Curves
     from solo_hcsc.checkpoints import Encoder
-    from solo_hcsc.gallery import Thumbnails
-    from solo_hcsc.negatives import LeftOut
-    from solo_hcsc.prototypes import Assigned, Branch, Node
 
 FEWEST = 10  # images of which a map says anything
 MOST_QUERIES = 12  # that a picture has room for
@@ -60,9 +55,12 @@ def main(argv: Sequence[str]) -> None:
 def analyse(args: Namespace) -> None:
     """From the checks to the files; nothing is written before everything is known."""
     from solo_hcsc import clustering, data
+    from solo_hcsc.charts import show_agreement, show_history
     from solo_hcsc.features import Frozen
     from solo_hcsc.gallery import Thumbnails
-    from solo_hcsc.prototypes import Assigned
+    from solo_hcsc.maps import show_maps
+    from solo_hcsc.negatives import show_negatives
+    from solo_hcsc.prototypes import Assigned, show_prototypes
 
     started = time.monotonic()
     find_levels = clustering.label_levels_of(args)
@@ -114,9 +112,6 @@ def analyse(args: Namespace) -> None:
     write(folder, pictures, numbers, frozen.encoder, dataset, args, started)
 
 
-# ---- the parts: each adds its numbers and returns its pictures ----
-
-
 def read_history(checkpoint: Path) -> "Curves":
     """What the run logged of left-out negatives; empty if it did not."""
     from solo_hcsc.charts import read_left_out
@@ -127,160 +122,6 @@ def read_history(checkpoint: Path) -> "Curves":
         why = f"{file} has none" if file.exists() else f"there is no {file}"
         print(f"left-out negatives along training are not shown: {why}")
     return found
-
-
-def show_history(curves: "Curves", numbers: dict[str, Any]) -> list[Picture]:
-    from solo_hcsc.charts import draw_left_out
-
-    if not curves:
-        return []
-    numbers["left_out_along_training"] = {
-        name: [{"level": level + 1, "epochs": list(of), "values": list(of.values())} for level, of in levels.items()]
-        for name, levels in curves.items()
-    }
-    last = {name: {level: of[max(of)] for level, of in levels.items()} for name, levels in curves.items()}
-    figures = [
-        f"{what} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
-        for name, what in (("left_out_precision", "precision"), ("left_out_recall", "recall"), ("left_out", "share"))
-        if name in last
-    ]
-    caption = (
-        "Negatives that the run left out of its instance loss, epoch by epoch and level by level. Precision: how many "
-        "of them had the query's class. Recall: how many of the query's class were among them. "
-        f"In the last epoch, from the bottom level to the top: {', '.join(figures)}."
-    )
-    return [Picture("left_out", "Left-out negatives along training", caption, lambda: draw_left_out(curves))]
-
-
-def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[str, Any]) -> list[Picture]:
-    from solo_hcsc.charts import draw_ami
-    from solo_hcsc.clustering import shown
-
-    numbers["ami"] = rows
-    clusterings = [row for row in rows if row["kind"] == "hierarchy"]
-    caption = (
-        "Adjusted mutual information (AMI) of clusters with the classes"
-        f"{' and with groups of classes' if groups else ''}: 1 for the same partition, 0 for chance. "
-    )
-    if clusterings:
-        best = max(clusterings, key=lambda row: row["ami"])
-        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {shown(best['ami'])}. "
-    caption += f"k-means of the features into {rows[-1]['k']} clusters: {shown(rows[-1]['ami'])}."
-    labels = ["classes", *(f"{count} groups" for count in groups)]
-    return [Picture("ami", "Agreement of clusters with labels", caption, lambda: draw_ami(rows, labels))]
-
-
-def show_prototypes(assigned: "Assigned", thumbnails: "Thumbnails", numbers: dict[str, Any]) -> list[Picture]:
-    from solo_hcsc import prototypes
-
-    chains = prototypes.chains(assigned)
-    numbers["chains"] = [[asdict(node) for node in chain] for chain in chains]
-    pictures = [_of_chains(chains, thumbnails)]
-    if assigned.top == 0:
-        print("no sub-tree is shown: the run has one level of prototypes")
-        return pictures
-    branch = prototypes.sub_tree(assigned)
-    numbers["tree"] = prototypes.record(branch)
-    return [*pictures, _of_tree(branch, thumbnails)]
-
-
-def _of_chains(chains: "list[list[Node]]", thumbnails: "Thumbnails") -> Picture:
-    from solo_hcsc.prototypes import draw_chains
-
-    bottom, top = (np.mean([chain[end].classes[0][1] for chain in chains]) for end in (0, -1))
-    caption = (
-        "Each block starts with a bottom-level prototype and goes up to the prototypes above it; each row has the "
-        "images nearest to one, its number of images and its two commonest classes. Shown are the largest clusters "
-        f"of the top level, and within each the largest of the bottom level. The commonest class has {bottom:.0%} of "
-        f"a cluster at the bottom and {top:.0%} at the top, on average over these."
-    )
-    return Picture(
-        "chain",
-        "Chains of prototypes from the bottom level to the top",
-        caption,
-        lambda: draw_chains(chains, thumbnails),
-    )
-
-
-def _of_tree(branch: "Branch", thumbnails: "Thumbnails") -> Picture:
-    from solo_hcsc.prototypes import draw_tree
-
-    caption = (
-        f"A top-level prototype of {branch.node.images} images on the left, its largest children beside it, and theirs "
-        "beside them; each with its number of images, its commonest class, and the images nearest to it."
-    )
-    return Picture("tree", "A part of the tree of prototypes", caption, lambda: draw_tree(branch, thumbnails))
-
-
-def show_negatives(
-    assigned: "Assigned", sample: np.ndarray, queries: int, thumbnails: "Thumbnails", numbers: dict[str, Any]
-) -> list[Picture]:
-    from solo_hcsc.negatives import choose_queries, draw_negatives, find_left_out
-
-    if not assigned.tree.coding.options.instance_selection:
-        print("left-out negatives are not shown: the run was trained without instance selection")
-        return []
-    print(f"negatives: each of {len(sample)} images as a query, the others as candidates", flush=True)
-    labels = assigned.labels[sample]
-    found = find_left_out(assigned.tree, assigned.embeddings[sample], labels, choose_queries(labels, queries))
-    numbers["negatives"] = _numbers_of(found, sample)
-    precision, share, recall = (
-        " / ".join(f"{getattr(level, name):.1%}" for level in found.levels) for name in ("precision", "share", "recall")
-    )
-    caption = (
-        "Query images on the left, and beside each the negatives that the run's selection leaves out for it at each "
-        "level, drawn by chance as in training. Green frame: an image of the query's class, rightly left out; "
-        f"orange: of another class. Over {len(sample)} queries, from the bottom level to the top: {share} of the "
-        f"candidates are left out, with precision {precision} (chance: {found.chance:.1%}) and recall {recall}."
-    )
-    arguments = found, sample, labels, assigned.names, thumbnails
-    return [Picture("negatives", "Negatives left out for a query", caption, lambda: draw_negatives(*arguments))]
-
-
-def _numbers_of(found: "LeftOut", sample: np.ndarray) -> dict[str, Any]:
-    return {
-        "queries": len(sample),
-        "chance": found.chance,
-        "levels": [{"level": number} | asdict(level) for number, level in enumerate(found.levels, start=1)],
-        "shown": [
-            {"image": int(sample[query]), "left_out": [sample[candidates].tolist() for candidates in levels]}
-            for query, levels in found.queries.items()
-        ],
-    }
-
-
-def show_maps(
-    features: np.ndarray, labels: np.ndarray, clusters: np.ndarray, names: Sequence[str], which: str, seed: int
-) -> list[Picture]:
-    """t-SNE and UMAP of features (n, D), by class (n,) and by cluster (n,), of which kind `which` says."""
-    from solo_hcsc import maps
-
-    if not maps.differ(features):
-        print("no map is shown: the encoder gives all images the same features")
-        return []
-    used, groups = np.unique(clusters, return_inverse=True)
-    commonest = [int(np.bincount(labels[groups == group]).argmax()) for group in range(len(used))]
-    of_clusters = [f"{number}: {short(names[label], 16)}" for number, label in zip(used, commonest, strict=True)]
-    kinds = {
-        "class": (labels, [short(name, 16) for name in names], f"class, of which there are {len(names)}"),
-        "cluster": (groups, of_clusters, f"{which}, of which these images have {len(used)}"),
-    }
-    pictures = []
-    for method, title in (("tsne", "t-SNE"), ("umap", "UMAP")):
-        if method == "umap" and not maps.has_umap():
-            note("UMAP is not installed; run: pip install 'solo_hcsc[umap]'")
-            continue
-        print(f"{title}: mapping {len(features)} images", flush=True)
-        points = getattr(maps, method)(features, seed)
-        for kind, (group, group_names, words) in kinds.items():
-            named = kind == "cluster" and len(used) <= maps.NAMED
-            caption = (
-                f"{title} of the features of {len(features)} images; near each other are images with similar features. "
-                f"The colour is the {words}{'; the legend has its number and its commonest class' if named else ''}."
-            )
-            draw = partial(maps.draw_map, points, group, group_names)
-            pictures.append(Picture(f"{method}_{kind}", f"{title} of the features, by {kind}", caption, draw))
-    return pictures
 
 
 # ---- the folder ----

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from solo_hcsc import figures
 from solo_hcsc.errors import UserError
+from solo_hcsc.figures import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,3 +102,44 @@ def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Fi
     axes.tick_params(axis="x", length=0)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, fontsize=8)
     return figure
+
+
+# ---- for an analysis: numbers are added to `numbers`, pictures returned ----
+
+
+def show_history(curves: Curves, numbers: dict[str, Any]) -> list[Picture]:
+    if not curves:
+        return []
+    numbers["left_out_along_training"] = {
+        name: [{"level": level + 1, "epochs": list(of), "values": list(of.values())} for level, of in levels.items()]
+        for name, levels in curves.items()
+    }
+    last = {name: {level: of[max(of)] for level, of in levels.items()} for name, levels in curves.items()}
+    found = [
+        f"{what} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
+        for name, what in (("left_out_precision", "precision"), ("left_out_recall", "recall"), ("left_out", "share"))
+        if name in last
+    ]
+    caption = (
+        "Negatives that the run left out of its instance loss, epoch by epoch and level by level. Precision: how many "
+        "of them had the query's class. Recall: how many of the query's class were among them. "
+        f"In the last epoch, from the bottom level to the top: {', '.join(found)}."
+    )
+    return [Picture("left_out", "Left-out negatives along training", caption, lambda: draw_left_out(curves))]
+
+
+def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[str, Any]) -> list[Picture]:
+    from solo_hcsc.clustering import shown
+
+    numbers["ami"] = rows
+    clusterings = [row for row in rows if row["kind"] == "hierarchy"]
+    caption = (
+        "Adjusted mutual information (AMI) of clusters with the classes"
+        f"{' and with groups of classes' if groups else ''}: 1 for the same partition, 0 for chance. "
+    )
+    if clusterings:
+        best = max(clusterings, key=lambda row: row["ami"])
+        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {shown(best['ami'])}. "
+    caption += f"k-means of the features into {rows[-1]['k']} clusters: {shown(rows[-1]['ami'])}."
+    labels = ["classes", *(f"{count} groups" for count in groups)]
+    return [Picture("ami", "Agreement of clusters with labels", caption, lambda: draw_ami(rows, labels))]

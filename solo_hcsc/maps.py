@@ -1,12 +1,15 @@
 """Maps of images' features in the plane, by t-SNE and UMAP, coloured by what the images belong to."""
 
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from solo_hcsc import figures
+from solo_hcsc.errors import note
+from solo_hcsc.figures import Picture, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,3 +61,38 @@ def draw_map(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> "F
             loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, fontsize=8, handletextpad=0.1, columnspacing=0.8
         )
     return figure
+
+
+# ---- for an analysis ----
+
+
+def show_maps(
+    features: np.ndarray, labels: np.ndarray, clusters: np.ndarray, names: Sequence[str], which: str, seed: int
+) -> list[Picture]:
+    """t-SNE and UMAP of features (n, D), by class (n,) and by cluster (n,), of which kind `which` says."""
+    if not differ(features):
+        print("no map is shown: the encoder gives all images the same features")
+        return []
+    used, groups = np.unique(clusters, return_inverse=True)
+    commonest = [int(np.bincount(labels[groups == group]).argmax()) for group in range(len(used))]
+    of_clusters = [f"{number}: {short(names[label], 16)}" for number, label in zip(used, commonest, strict=True)]
+    kinds = {
+        "class": (labels, [short(name, 16) for name in names], f"class, of which there are {len(names)}"),
+        "cluster": (groups, of_clusters, f"{which}, of which these images have {len(used)}"),
+    }
+    pictures = []
+    for method, title in ((tsne, "t-SNE"), (umap, "UMAP")):
+        if method is umap and not has_umap():
+            note("UMAP is not installed; run: pip install 'solo_hcsc[umap]'")
+            continue
+        print(f"{title}: mapping {len(features)} images", flush=True)
+        points = method(features, seed)
+        for kind, (group, group_names, words) in kinds.items():
+            named = kind == "cluster" and len(used) <= NAMED
+            caption = (
+                f"{title} of the features of {len(features)} images; near each other are images with similar features. "
+                f"The colour is the {words}{'; the legend has its number and its commonest class' if named else ''}."
+            )
+            draw = partial(draw_map, points, group, group_names)
+            pictures.append(Picture(f"{method.__name__}_{kind}", f"{title} of the features, by {kind}", caption, draw))
+    return pictures

@@ -4,15 +4,17 @@ Shapes: `n` images, each a query and a candidate for the others; `D` embedding s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from solo_hcsc import figures
 from solo_hcsc.clustering import Tree
+from solo_hcsc.figures import Picture
 from solo_hcsc.gallery import GAP, LINE, SIDE, Thumbnails, place, say, sheet
+from solo_hcsc.prototypes import Assigned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,3 +111,41 @@ def draw_negatives(
                 )
         y += block
     return figure
+
+
+# ---- for an analysis: numbers are added to `numbers`, pictures returned ----
+
+
+def show_negatives(
+    assigned: Assigned, sample: np.ndarray, queries: int, thumbnails: Thumbnails, numbers: dict[str, Any]
+) -> list[Picture]:
+    if not assigned.tree.coding.options.instance_selection:
+        print("left-out negatives are not shown: the run was trained without instance selection")
+        return []
+    print(f"negatives: each of {len(sample)} images as a query, the others as candidates", flush=True)
+    labels = assigned.labels[sample]
+    found = find_left_out(assigned.tree, assigned.embeddings[sample], labels, choose_queries(labels, queries))
+    numbers["negatives"] = _numbers_of(found, sample)
+    precision, share, recall = (
+        " / ".join(f"{getattr(level, name):.1%}" for level in found.levels) for name in ("precision", "share", "recall")
+    )
+    caption = (
+        "Query images on the left, and beside each the negatives that the run's selection leaves out for it at each "
+        "level, drawn by chance as in training. Green frame: an image of the query's class, rightly left out; "
+        f"orange: of another class. Over {len(sample)} queries, from the bottom level to the top: {share} of the "
+        f"candidates are left out, with precision {precision} (chance: {found.chance:.1%}) and recall {recall}."
+    )
+    arguments = found, sample, labels, assigned.names, thumbnails
+    return [Picture("negatives", "Negatives left out for a query", caption, lambda: draw_negatives(*arguments))]
+
+
+def _numbers_of(found: LeftOut, sample: np.ndarray) -> dict[str, Any]:
+    return {
+        "queries": len(sample),
+        "chance": found.chance,
+        "levels": [{"level": number} | asdict(level) for number, level in enumerate(found.levels, start=1)],
+        "shown": [
+            {"image": int(sample[query]), "left_out": [sample[candidates].tolist() for candidates in levels]}
+            for query, levels in found.queries.items()
+        ],
+    }

@@ -11,6 +11,7 @@ import numpy as np
 
 from solo_hcsc import figures
 from solo_hcsc.clustering import Tree
+from solo_hcsc.figures import Picture
 from solo_hcsc.gallery import GAP, LINE, SIDE, Thumbnails, line, place_row, say, sheet
 
 if TYPE_CHECKING:
@@ -172,3 +173,42 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
 
     draw(root, 0, 0.0)
     return figure
+
+
+# ---- for an analysis: numbers are added to `numbers`, pictures returned ----
+
+
+def show_prototypes(assigned: Assigned, thumbnails: Thumbnails, numbers: dict[str, Any]) -> list[Picture]:
+    found = chains(assigned)
+    numbers["chains"] = [[asdict(one) for one in chain] for chain in found]
+    pictures = [_of_chains(found, thumbnails)]
+    if assigned.top == 0:
+        print("no sub-tree is shown: the run has one level of prototypes")
+        return pictures
+    branch = sub_tree(assigned)
+    numbers["tree"] = record(branch)
+    return [*pictures, _of_tree(branch, thumbnails)]
+
+
+def _of_chains(found: list[list[Node]], thumbnails: Thumbnails) -> Picture:
+    bottom, top = (np.mean([chain[end].classes[0][1] for chain in found]) for end in (0, -1))
+    caption = (
+        "Each block starts with a bottom-level prototype and goes up to the prototypes above it; each row has the "
+        "images nearest to one, its number of images and its two commonest classes. Shown are the largest clusters "
+        f"of the top level, and within each the largest of the bottom level. The commonest class has {bottom:.0%} of "
+        f"a cluster at the bottom and {top:.0%} at the top, on average over these."
+    )
+    return Picture(
+        "chain",
+        "Chains of prototypes from the bottom level to the top",
+        caption,
+        lambda: draw_chains(found, thumbnails),
+    )
+
+
+def _of_tree(branch: Branch, thumbnails: Thumbnails) -> Picture:
+    caption = (
+        f"A top-level prototype of {branch.node.images} images on the left, its largest children beside it, and theirs "
+        "beside them; each with its number of images, its commonest class, and the images nearest to it."
+    )
+    return Picture("tree", "A part of the tree of prototypes", caption, lambda: draw_tree(branch, thumbnails))

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from tiny import make_images, run_here
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc import analyse, charts, clustering, figures, maps, negatives, prototypes
+from solo_hcsc import charts, clustering, figures, maps, negatives, prototypes
 from solo_hcsc.coding import SelectiveCoding
 from solo_hcsc.errors import UserError
 from solo_hcsc.selection import instance_keep_probability
@@ -236,9 +236,9 @@ def test_run_without_selection_or_a_second_level(analysed, tmp_path, capsys):
     z, labels = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
     single = clustering.Tree(tree.side, tree.prototypes, (3,), [], tree.coding)
     assigned = prototypes.Assigned(single, z.numpy(), list(single.assign(z.numpy())), labels, ["a", "b", "c"])
-    pictures = analyse.show_prototypes(assigned, mock.Mock(), {})
+    pictures = prototypes.show_prototypes(assigned, mock.Mock(), {})
     assert [picture.name for picture in pictures] == ["chain"]
-    assert analyse.show_negatives(assigned, np.arange(36), 2, mock.Mock(), {}) == []
+    assert negatives.show_negatives(assigned, np.arange(36), 2, mock.Mock(), {}) == []
     out = capsys.readouterr().out
     assert "no sub-tree is shown: the run has one level of prototypes" in out
     assert "the run was trained without instance selection" in out
@@ -246,7 +246,7 @@ def test_run_without_selection_or_a_second_level(analysed, tmp_path, capsys):
 
 def test_collapsed_encoder_has_no_map(capsys):
     same = np.ones((20, 8), dtype=np.float32)
-    assert analyse.show_maps(same, np.zeros(20, int), np.zeros(20, int), ["a"], "cluster of k-means", 0) == []
+    assert maps.show_maps(same, np.zeros(20, int), np.zeros(20, int), ["a"], "cluster of k-means", 0) == []
     assert "the encoder gives all images the same features" in capsys.readouterr().out
 
 
