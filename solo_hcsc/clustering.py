@@ -5,7 +5,7 @@ Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l`, `C` class
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import Dataset
 
+    from solo_hcsc.coding import SelectiveCoding
     from solo_hcsc.features import Frozen
+    from solo_hcsc.label_hierarchy import LabelLevel
     from solo_hcsc.options import Options
 
 
@@ -33,6 +35,7 @@ class Tree:
     prototypes: np.ndarray  # (M_0, D) of the bottom level, unit vectors
     sizes: tuple[int, ...]  # M_l
     parents: list[np.ndarray]  # (M_l,) of every level but the top: an index into the level above
+    coding: "SelectiveCoding"  # prototypes and temperatures of every level, and the run's options
 
     def assign(self, embeddings: np.ndarray) -> Iterator[np.ndarray]:
         """The clusters (N,) of unit vectors (N, D) at every level: the nearest at the bottom, then its parents."""
@@ -51,26 +54,22 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.registry import load_methods
 
     load_methods()
-    from solo_hcsc import data
     from solo_hcsc.hierarchy import import_faiss
 
     args = parse(argv)
     import_faiss("this evaluation clusters")
-    if args.split == "val" and args.train_dir is None:
-        args.train_dir = args.val_dir  # not read: only the validation images are clustered
-    data.resolve_folders(args, needs_val=args.split == "val")
+    resolve_split(args)
     evaluate(args)
 
 
 def evaluate(args: Namespace) -> None:
     """NMI and AMI of k-means with every --k, and of the checkpoint's own tree at every level."""
-    from solo_hcsc import data, label_hierarchy
+    from solo_hcsc import data
     from solo_hcsc.features import Frozen
     from solo_hcsc.results import result_file, table, write_result
 
     started = time.monotonic()
-    file = args.label_hierarchy or label_hierarchy.shipped(args.dataset)
-    parents = label_hierarchy.read(file) if file else {}
+    find_levels = label_levels_of(args)
     frozen = Frozen(args)
     dataset = read_split(args)
     images, classes = len(dataset), dataset.classes  # type: ignore[arg-type, attr-defined]
@@ -78,7 +77,7 @@ def evaluate(args: Namespace) -> None:
     ks = list(dict.fromkeys(args.k or [len(classes)]))
     if max(ks) > images:
         raise UserError(f"--k {max(ks)}: there are only {images} images to cluster")
-    label_levels = label_hierarchy.levels(parents, classes, file) if file else []
+    label_levels = find_levels(classes)
     checkpoint = frozen.encoder.checkpoint
     tree = own_tree(checkpoint)
     variant = "-projector" if args.features == "projector" else ""
@@ -94,31 +93,16 @@ def evaluate(args: Namespace) -> None:
     embeddings, own, classes_of_images = embed(frozen, tree, dataset, args)
     labels = [classes_of_images, *(level.groups[classes_of_images] for level in label_levels[1:])]
     options = paper_kmeans()
-    rows: list[dict[str, Any]] = []
-    for k in ks:
-        print(f"k-means k={k}: clustering {images} embeddings of size {embeddings.shape[1]}", flush=True)
-        clusters = kmeans_clusters(embeddings, k, options, args.seed)
-        name = f"k-means k={k}"
-        rows.append({"name": name, "kind": "k-means", "k": k, **agreement(clusters, labels, name)})
+    rows = [score_kmeans(embeddings, k, options, args.seed, labels)[0] for k in ks]
     if tree:
-        for level, (size, clusters) in enumerate(zip(tree.sizes, tree.assign(own), strict=True), start=1):
-            name = f"hierarchy level {level} ({size} prototypes)"
-            found = agreement(clusters, labels, name)
-            rows.append({"name": name, "kind": "hierarchy", "level": level, "prototypes": size, **found})
+        rows += score_tree(tree, tree.assign(own), labels)
 
-    folder = getattr(args, f"{args.split}_dir")
     write_result(
         result,
         "clustering",
         args,
         frozen.encoder,
-        {
-            "name": args.dataset,
-            "data_dir": str(args.data_dir),
-            **({f"{args.split}_dir": str(folder)} if folder else {}),
-            f"{args.split}_images": images,
-            "classes": len(classes),
-        },
+        describe_split(args, dataset),
         {"nmi": rows[0]["nmi"], "ami": rows[0]["ami"]},
         {
             "k": ks[0],
@@ -128,7 +112,7 @@ def evaluate(args: Namespace) -> None:
             "kmeans_iterations": options.kmeans_iterations,
             "kmeans_restarts": options.kmeans_restarts,
             "kmeans_points": options.kmeans_points,
-            "label_hierarchy": str(file) if file else None,
+            "label_hierarchy": str(args.label_hierarchy) if args.label_hierarchy else None,
             "label_groups": [len(level.names) for level in label_levels[1:]],
             "all": rows,
         },
@@ -138,6 +122,38 @@ def evaluate(args: Namespace) -> None:
     header += [f"AMI, {len(level.names)} groups" for level in label_levels[1:]]
     print(table(header, [[row["name"], *map(shown, [row["nmi"], row["ami"], *row["ami_levels"]])] for row in rows]))
     print(f"result in {result}")
+
+
+def resolve_split(args: Namespace) -> None:
+    """Finds the folders of the images to cluster; those of the other part need not be there."""
+    from solo_hcsc import data
+
+    if args.split == "val" and args.train_dir is None:
+        args.train_dir = args.val_dir  # not read: only the validation images are clustered
+    data.resolve_folders(args, needs_val=args.split == "val")
+
+
+def label_levels_of(args: Namespace) -> Callable[[Sequence[str]], list["LabelLevel"]]:
+    """Reads the label hierarchy, if there is one; the function returned gives its levels for a data set's classes."""
+    from solo_hcsc import label_hierarchy
+
+    args.label_hierarchy = file = args.label_hierarchy or label_hierarchy.shipped(args.dataset)
+    if file is None:
+        return lambda classes: []
+    parents = label_hierarchy.read(file)
+    return lambda classes: label_hierarchy.levels(parents, classes, file)
+
+
+def describe_split(args: Namespace, dataset: "Dataset") -> dict[str, Any]:
+    """Which images were clustered and how many, for the record."""
+    folder = getattr(args, f"{args.split}_dir")
+    return {
+        "name": args.dataset,
+        "data_dir": str(args.data_dir),
+        **({f"{args.split}_dir": str(folder)} if folder else {}),
+        f"{args.split}_images": len(dataset),  # type: ignore[arg-type]
+        "classes": len(dataset.classes),  # type: ignore[attr-defined]
+    }
 
 
 def read_split(args: Namespace) -> "Dataset":
@@ -168,13 +184,14 @@ def own_tree(checkpoint: Path) -> Tree | None:
     assert isinstance(model, HCSC)
     levels = range(len(model.coding.kept))
     if not levels:
-        note(f"{checkpoint} has no tree, because it had not clustered yet: only k-means is evaluated")
+        note(f"{checkpoint} has no tree, because it had not clustered yet: the only clusters are those of k-means")
         return None
     return Tree(
         nn.Sequential(*model.clustered_side),
         model.coding.level(0)[0].numpy(),
         model.coding.kept,
         [model.coding.level(number)[2].numpy() for number in levels[:-1]],
+        model.coding,
     )
 
 
@@ -218,6 +235,26 @@ def kmeans_clusters(embeddings: np.ndarray, k: int, options: "Options", seed: in
     return nearest(embeddings, kmeans(embeddings, k, options, seed))[1]
 
 
+def score_kmeans(
+    embeddings: np.ndarray, k: int, options: "Options", seed: int, labels: Sequence[np.ndarray]
+) -> tuple[dict[str, Any], np.ndarray]:
+    """The agreement of k-means with labels, and each image's cluster (N,)."""
+    print(f"k-means k={k}: clustering {len(embeddings)} embeddings of size {embeddings.shape[1]}", flush=True)
+    clusters = kmeans_clusters(embeddings, k, options, seed)
+    name = f"k-means k={k}"
+    return {"name": name, "kind": "k-means", "k": k, **agreement(clusters, labels, name)}, clusters
+
+
+def score_tree(tree: Tree, assigned: Iterable[np.ndarray], labels: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """The agreement with labels of each level, in which the images' clusters are `assigned` (N,)."""
+    rows = []
+    for level, (size, clusters) in enumerate(zip(tree.sizes, assigned, strict=True), start=1):
+        name = f"hierarchy level {level} ({size} prototypes)"
+        found = agreement(clusters, labels, name)
+        rows.append({"name": name, "kind": "hierarchy", "level": level, "prototypes": size, **found})
+    return rows
+
+
 def agreement(clusters: np.ndarray, labels: Sequence[np.ndarray], name: str) -> dict[str, Any]:
     """NMI and AMI of clusters (N,) with the classes, the first of `labels` (N,), and AMI with each further level."""
     from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
@@ -252,13 +289,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     group.add_argument(
         "--k", type=int, nargs="+", help="clusters of k-means, one number or several; as many as classes if not given"
     )
-    group.add_argument("--split", choices=["train", "val"], default="train", help="which images are clustered")
-    group.add_argument("--seed", type=int, default=5, help="seed of k-means")
-    group.add_argument(
-        "--label_hierarchy",
-        type=Path,
-        help="a text file of lines `child: parent`, to compare with groups of classes too; cifar10 and digits have one",
-    )
+    add_split_flags(group, "which images are clustered", "seed of k-means")
     parser.choose("dataset", DATASETS)
     parser.explain({"data_dir": Path("datasets")})
     parser.hide("dali", "dali_device", "no_labels")
@@ -266,9 +297,24 @@ def parse(argv: Sequence[str]) -> Namespace:
     features.check(args)
     if args.k and min(args.k) < 2:
         raise UserError(f"--k {min(args.k)}: must be at least 2")
+    check_seed(args)
+    return args
+
+
+def add_split_flags(group: Any, split: str, seed: str) -> None:
+    """Flags of whatever compares clusters with labels; `split` and `seed` are help texts."""
+    group.add_argument("--split", choices=["train", "val"], default="train", help=split)
+    group.add_argument("--seed", type=int, default=5, help=seed)
+    group.add_argument(
+        "--label_hierarchy",
+        type=Path,
+        help="a text file of lines `child: parent`, to compare with groups of classes too; cifar10 and digits have one",
+    )
+
+
+def check_seed(args: Namespace) -> None:
     if not 0 <= args.seed < 2**31:
         raise UserError(f"--seed {args.seed}: must be from 0 to {2**31 - 1}")
-    return args
 
 
 if __name__ == "__main__":

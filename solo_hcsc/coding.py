@@ -257,7 +257,7 @@ class SelectiveCoding(nn.Module):
             return _SharedDraws(self.options, key, self.queue, self.queue_clusters, torch.stack(clusters))
         masks: list[torch.Tensor | None] = [None]
         if selecting:
-            masks = [self._instance_mask(clusters[level], level, generator) for level in range(len(self.kept))]
+            masks = [self._instance_mask(own, level, self.queue, generator) for level, own in enumerate(clusters)]
         queue = self.queue.clone()  # the keys of this batch come in before the backward pass
         return _PairDraws(self.options, key, queue, masks)
 
@@ -274,9 +274,20 @@ class SelectiveCoding(nn.Module):
         return most_similar(cosine, self.level(level)[1] if self.options.query_cluster == "similarity" else None)
 
     @torch.no_grad()
-    def _instance_mask(self, clusters: torch.Tensor, level: int, generator: torch.Generator) -> torch.Tensor:
+    def left_out(self, clusters: list[torch.Tensor], candidates: torch.Tensor) -> list[torch.Tensor]:
+        """Eq. 5 with other candidates (n, D) than the queue, for queries of these clusters: what is left out (B, n)."""
+        if self.shares_draws:
+            drawn = self.draw_clusters(candidates)
+            return [cluster == own[:, None] for cluster, own in zip(drawn, clusters, strict=True)]
+        generator = self.generator(candidates.device)
+        return [~self._instance_mask(own, level, candidates, generator) for level, own in enumerate(clusters)]
+
+    @torch.no_grad()
+    def _instance_mask(
+        self, clusters: torch.Tensor, level: int, candidates: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         prototypes, temperatures, _ = self.level(level)
-        keep = instance_keep_probability(self.queue, prototypes, temperatures, clusters)
+        keep = instance_keep_probability(candidates, prototypes, temperatures, clusters)
         return draw(keep.clamp(0.0, 0.999) if self.options.clamp_probabilities else keep, generator)
 
     @torch.no_grad()

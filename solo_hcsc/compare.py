@@ -141,7 +141,7 @@ class Study:
         file = report.make(self.own.out)
         found = comparison.read(self.own.out)
         if self.first.wandb:
-            report.log_to_wandb(Namespace(**{**vars(self.first), "name": None}), found, file)
+            print(f"wandb: {report.log_to_wandb(Namespace(**{**vars(self.first), 'name': None}), found, file)}")
         print()
         print(report.text_table(found))
         for label in self.experiments.elsewhere:

@@ -1,9 +1,9 @@
 """Pictures of a comparison's learning curves."""
 
-import io
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc import figures
@@ -46,15 +46,9 @@ class Picture:
     def svg(self) -> str:
         return figures.svg(self.name, self._draw)
 
-    def png(self) -> bytes:
-        """On white, with the names of the rows: for where no page stands around it."""
-        import warnings
-
-        out = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph")  # a name may be in a script that the font lacks
-            self._draw(named=True).savefig(out, format="png", dpi=150, facecolor="white", bbox_inches="tight")
-        return out.getvalue()
+    def alone(self) -> figures.Picture:
+        """With the names of the rows: for where no page stands around it."""
+        return figures.Picture(self.name, self.title, self.caption, partial(self._draw, named=True))
 
     def _draw(self, named: bool = False) -> "Figure":
         import matplotlib

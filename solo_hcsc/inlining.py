@@ -11,6 +11,7 @@ _DRAWS = frozenset(
     " clipPath mask marker pattern linearGradient radialGradient stop filter feColorMatrix feComponentTransfer"
     " feFuncA feGaussianBlur feOffset feBlend".split()
 )
+_PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
 _URL = re.compile(r"url\(\s*['\"]?(.?)", re.IGNORECASE)
 
 
@@ -61,7 +62,7 @@ def _refusal(element: ElementTree.Element, attributes: dict[str, str]) -> str | 
     for name, value in attributes.items():
         if name.lower().startswith("on"):
             return f"a handler {name}"
-        inside = value.startswith("#") or (element.tag == "image" and value.startswith("data:image/png;base64,"))
+        inside = value.startswith("#") or (element.tag == "image" and value.startswith(_PICTURES))
         if name.lower() in ("href", "src") and not inside:
             return f"a link to {value:.60}"
     styles = [*attributes.values(), element.text or ""] if element.tag == "style" else attributes.values()

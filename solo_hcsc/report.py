@@ -1,6 +1,5 @@
 """`python -m solo_hcsc.report FOLDER`: one page that shows a comparison of methods."""
 
-import io
 import json
 from argparse import Namespace
 from collections.abc import Sequence
@@ -11,8 +10,9 @@ from solo_hcsc import comparison as comparisons
 from solo_hcsc import curves, page
 from solo_hcsc.comparison import MEASURES, Comparison
 from solo_hcsc.errors import UserError, command, on_one_line
-from solo_hcsc.flags import HELP, Parser
+from solo_hcsc.flags import Parser
 from solo_hcsc.results import table, write_whole
+from solo_hcsc.wandb_pictures import add_wandb_flags
 
 
 @command
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
     file = make(args.folder, args.out, args.title)
     found = comparisons.read(args.folder)
     if args.wandb:
-        log_to_wandb(args, found, file)
+        print(f"wandb: {log_to_wandb(args, found, file)}")
     print(text_table(found))
     for subject, rest in comparisons.outcome(found):
         print(f"{subject}{rest}")
@@ -47,11 +47,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     parser.add_argument("folder", type=Path, help="what solo_hcsc.compare or solo_hcsc.ablate wrote")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="the page; FOLDER/report.html if not given")
     parser.add_argument("--title", metavar="TEXT", help="the page's title; the comparison's own if not given")
-    group = parser.add_argument_group("wandb")
-    for name in ("wandb", "offline"):
-        group.add_argument(f"--{name}", action="store_true", help=HELP[name])
-    for name in ("project", "entity", "name"):
-        group.add_argument(f"--{name}", help=HELP[name])
+    add_wandb_flags(parser)
     args = parser.parse(argv)
     if args.offline and not args.wandb:
         raise UserError("--offline goes with --wandb; add that or leave it out")
@@ -111,35 +107,17 @@ def text_table(comparison: Comparison) -> str:
     return table((first, *titles, "seeds", "epochs", "h:mm:ss", "MB"), rows)
 
 
-def log_to_wandb(args: Namespace, comparison: Comparison, file: Path) -> None:
-    """The learning curves as pictures and the table's numbers, as a run of their own."""
-    import wandb
-    from PIL import Image
+def log_to_wandb(args: Namespace, comparison: Comparison, file: Path) -> str:
+    """The learning curves as pictures and the table's numbers, as a run of their own; returns where it is."""
+    from solo_hcsc.wandb_pictures import log_pictures
 
-    run = wandb.init(
-        name=args.name or comparison.title,
-        project=args.project,
-        entity=args.entity,
-        mode="offline" if args.offline else None,
-        dir=file.parent,
-        job_type="report",
-        config=comparison.settings,
-    )
+    numbers = {}
     for row in comparison.rows:
         for name, measure in row.measures.items():
-            run.summary[f"{row.name}/{name}"] = measure.mean
-            run.summary[f"{row.name}/{name}_spread"] = measure.spread
-    columns: list[str | int] = ["name", *MEASURES, *(f"{name}_spread" for name in MEASURES)]
-    rows = []
-    for row in comparison.rows:
-        measures = [row.measures.get(name) for name in MEASURES]
-        means = [measure and measure.mean for measure in measures]
-        rows.append([row.name, *means, *(measure and measure.spread for measure in measures)])
-    pictures = {
-        picture.title: wandb.Image(Image.open(io.BytesIO(picture.png()))) for picture in curves.pictures(comparison)
-    }
-    run.log({"comparison": wandb.Table(columns=columns, data=rows), **pictures})
-    run.finish()
+            numbers[f"{row.name}/{name}"] = measure.mean
+            numbers[f"{row.name}/{name}_spread"] = measure.spread
+    args = Namespace(**{**vars(args), "name": args.name or comparison.title})
+    return log_pictures([picture.alone() for picture in curves.pictures(comparison)], numbers, args, file.parent)
 
 
 def _check_out(out: Path, numbers: Path, read: Sequence[Path]) -> None:

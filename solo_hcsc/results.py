@@ -112,12 +112,13 @@ def _pretraining(trained: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
     return {"encoder": encoder.name, **known}
 
 
-def versions() -> dict[str, str]:
+def versions(*others: str) -> dict[str, str]:
+    """Of what computes, and of further packages."""
     found = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in (*_PACKAGES, *others):
         try:
             found[package] = version(package)
-        except PackageNotFoundError:  # one of the two faiss packages
+        except PackageNotFoundError:  # one of the two faiss packages, or an extra
             continue
     return found
 
