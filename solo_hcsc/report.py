@@ -111,7 +111,7 @@ def log_to_wandb(args: Namespace, comparison: Comparison, file: Path) -> str:
     """The learning curves as pictures and the table's numbers, as a run of their own; returns where it is."""
     from solo_hcsc.wandb_pictures import log_pictures
 
-    numbers = {}
+    numbers: dict[str, float | None] = {}
     for row in comparison.rows:
         for name, measure in row.measures.items():
             numbers[f"{row.name}/{name}"] = measure.mean
