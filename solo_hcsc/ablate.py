@@ -10,6 +10,7 @@ from solo_hcsc.flags import Parser
 from solo_hcsc.quiet import quiet
 
 if TYPE_CHECKING:
+    from solo_hcsc.experiments import Variant
     from solo_hcsc.options import Options
 
 PAPER = (3000, 2000, 1000)  # the prototypes of the paper's own row
@@ -70,6 +71,16 @@ TABLES: dict[str, Callable[[Sequence[int]], dict[str, str]]] = {
 @command
 def main(argv: Sequence[str]) -> None:
     quiet()
+    own, variants = parse(argv)
+    study = Study("ablate", own, variants)
+    study.reference = own.reference
+    study.begin(variants)
+    study.experiments.run(variants, own.seeds)
+    study.conclude()
+
+
+def parse(argv: Sequence[str]) -> "tuple[Namespace, list[Variant]]":
+    """The ablation's own flags, and the table's rows with theirs."""
     parser = Parser(
         prog="solo_hcsc.ablate",
         usage="%(prog)s --table NAME --dataset NAME --num_prototypes N N N [flags] [flags of solo_hcsc.pretrain]",
@@ -96,18 +107,15 @@ def main(argv: Sequence[str]) -> None:
     base = options_of(flags)
     rows = chosen(own, base.num_prototypes)
     variants = [Variant(name, (*flags, *more.split())) for name, more in rows.items()]
-    study = Study("ablate", own, variants)
-    study.reference = next((variant.name for variant in variants if options_of(variant.flags) == base), None)
-    study.begin(variants)
-    study.experiments.run(variants, own.seeds)
-    study.conclude()
+    own.reference = next((variant.name for variant in variants if options_of(variant.flags) == base), None)
+    return own, variants
 
 
 def options_of(flags: Sequence[str]) -> "Options":
+    from solo_hcsc import pretrain
     from solo_hcsc.options import resolve_options
-    from solo_hcsc.pretrain import parse
 
-    return resolve_options(parse(flags))
+    return resolve_options(pretrain.parse(flags))
 
 
 def chosen(own: Namespace, tree: Sequence[int]) -> dict[str, str]:

@@ -28,6 +28,20 @@ _SET_HERE = ("--method", "--seed", "--checkpoint_dir", "--auto_resume", "--resum
 @command
 def main(argv: Sequence[str]) -> None:
     quiet()
+    own, variants = parse(argv)
+    study = Study("compare", own, variants)
+    check_alike({**study.of_before(), **study.arguments})
+    study.begin(variants)
+    if own.budget == "epochs":
+        study.experiments.run(variants, own.seeds)
+    else:
+        study.experiments.run(variants, own.seeds[:1])  # tells the time of an epoch
+        study.experiments.run(study.at_equal_time(), own.seeds)
+    study.conclude()
+
+
+def parse(argv: Sequence[str]) -> "tuple[Namespace, list[Variant]]":
+    """The comparison's own flags, and the methods with theirs."""
     from solo_hcsc.registry import method_names
 
     known = method_names()
@@ -61,16 +75,7 @@ def main(argv: Sequence[str]) -> None:
     from solo_hcsc.experiments import Variant
 
     own_flags = {name: shlex.split(getattr(own, name)) for name in own.methods}
-    variants = [Variant(name, ("--method", name, *flags, *more)) for name, more in own_flags.items()]
-    study = Study("compare", own, variants)
-    study.check_alike()
-    study.begin(variants)
-    if own.budget == "epochs":
-        study.experiments.run(variants, own.seeds)
-    else:
-        study.experiments.run(variants, own.seeds[:1])  # tells the time of an epoch
-        study.experiments.run(study.at_equal_time(), own.seeds)
-    study.conclude()
+    return own, [Variant(name, ("--method", name, *flags, *more)) for name, more in own_flags.items()]
 
 
 class Study:
@@ -89,20 +94,12 @@ class Study:
         check_unchanged(own.out, variants)
         self.experiments: Experiments = Experiments(own.out, evaluations(own, self.first))
 
-    def check_alike(self) -> None:
-        """Refuses flags of one method that make it another task."""
+    def of_before(self) -> dict[str, Namespace]:
+        """The arguments of the folder's runs at equal epochs."""
         from solo_hcsc.experiments import finished_runs
         from solo_hcsc.pretrain import parse
 
-        before = {run.name: parse(run.flags) for run in finished_runs(self.own.out) if "," not in run.name}
-        for name, args in {**before, **self.arguments}.items():
-            for flag in settings_of(args):
-                if str(getattr(args, flag)) != str(getattr(self.first, flag)):
-                    raise UserError(
-                        f"--{flag} is {_said(args, flag)} for {name} and {_said(self.first, flag)} for "
-                        f"{self.first.method}; a comparison needs the same data, encoder, epochs, batch and "
-                        "augmentations: give it once for all, or give another --out"
-                    )
+        return {run.name: parse(run.flags) for run in finished_runs(self.own.out) if "," not in run.name}
 
     def begin(self, variants: "Sequence[Variant]") -> None:
         runs = len(variants) * len(self.own.seeds)
@@ -214,6 +211,19 @@ def checked(variant: "Variant") -> Namespace:
     except UserError as error:
         raise UserError(f"{variant.name}: {error}") from error
     return args
+
+
+def check_alike(arguments: dict[str, Namespace]) -> None:
+    """Refuses flags of one method that make it another task."""
+    first, *others = arguments
+    for name in others:
+        for flag in settings_of(arguments[name]):
+            here, there = _said(arguments[name], flag), _said(arguments[first], flag)
+            if here != there:
+                raise UserError(
+                    f"--{flag} is {here} for {name} and {there} for {first}; a comparison needs the same data, "
+                    "encoder, epochs, batch and augmentations: give it once for all, or give another --out"
+                )
 
 
 def evaluations(own: Namespace, args: Namespace) -> "list[Evaluation]":

@@ -48,6 +48,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="the page; FOLDER/report.html if not given")
     parser.add_argument("--title", metavar="TEXT", help="the page's title; the comparison's own if not given")
     add_wandb_flags(parser)
+    parser.explain()
     args = parser.parse(argv)
     if args.offline and not args.wandb:
         raise UserError("--offline goes with --wandb; add that or leave it out")

@@ -113,7 +113,10 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
     [
         ("--methods simclr moco", "--methods moco: unknown; choose from"),
         ("--methods simclr --swav x", "--swav: is not among --methods simclr"),
-        ("--methods simclr swav --swav '--min_scale 0.5'", "--min_scale is 0.5 for swav and 0.08 for simclr"),
+        (
+            "--methods simclr swav --swav '--min_scale 0.5'",
+            "--min_scale is 0.5 for swav and 0.08 for simclr; a",
+        ),
         ("--methods simclr --seeds 1 1", "--seeds 1 1: names a seed twice"),
         ("--methods simclr --seed 3", "--seed: is set for each run"),
         (

@@ -13,11 +13,12 @@ import torch
 from solo.methods.base import BaseMethod
 from tiny import ROOT, only, run_here
 
-from solo_hcsc import data, knn, pretrain
+from solo_hcsc import ablate, compare, data, knn, pretrain
 from solo_hcsc.checkpoints import load_encoder
 from solo_hcsc.compat.fix import bare_method
 from solo_hcsc.digits import lay_out_digits
 from solo_hcsc.features import extract
+from solo_hcsc.options import check_images, resolve_options
 from solo_hcsc.registry import load_methods
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
@@ -90,6 +91,30 @@ def test_scripts_and_defaults_are_the_papers_settings(script):
 def test_flags_of_every_script_make_sense(script):
     args = pretrain.parse(flags_of(script))
     pretrain.check_flags(args, load_methods()[args.method])
+
+
+@pytest.mark.parametrize("data", ["digits", "cifar10"])
+def test_comparison_scripts_compare_like_with_like(data):
+    (*_, (module, flags)) = commands_of(ROOT / "scripts" / "compare" / f"{data}.sh")
+    assert module == "compare"
+    _, variants = compare.parse(flags)
+    arguments = {variant.name: pretrain.parse(variant.flags) for variant in variants}
+    for name, args in arguments.items():
+        pretrain.check_flags(args, load_methods()[name])
+    compare.check_alike(arguments)
+    assert list(arguments) == ["hcsc", "mocov2plus", "swav"]
+
+
+@pytest.mark.parametrize("data", ["digits", "cifar10"])
+@pytest.mark.parametrize("table", ablate.TABLES)
+def test_every_row_of_an_ablation_script_makes_sense(data, table):
+    (*_, (module, flags)) = commands_of(ROOT / "scripts" / "ablate" / f"{data}.sh", table)
+    assert module == "ablate"
+    _, variants = ablate.parse(flags)
+    for variant in variants:
+        args = pretrain.parse(variant.flags)
+        pretrain.check_flags(args, load_methods()["hcsc"])
+        check_images(resolve_options(args), {"digits": 1437, "cifar10": 10_000}[data])
 
 
 @pytest.mark.parametrize("script", [s for s in SCRIPTS if "hcsc" in s.name], ids=lambda s: f"{s.parent.name}-{s.stem}")
