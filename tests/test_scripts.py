@@ -44,11 +44,11 @@ def flags_of(script: Path) -> list[str]:
 
 def commands_of(script: Path, *arguments: str) -> list[tuple[str, list[str]]]:
     """The modules that a script runs and their flags, as bash makes them; set-up is left out."""
-    seen = "exec 3>&1 >/dev/null\npython() { printf '%s\\n' \"$(printf '%q ' \"$@\")\" >&3; }\n"
+    seen = "exec 3>&1 >/dev/null\npython() { printf '%s\\037' \"$@\" >&3; printf '\\036' >&3; }\n"
     text = seen + script.read_text().replace("source ", ": ")
     out = subprocess.run(["bash", "-c", text, "bash", *arguments], capture_output=True, text=True, check=True)
-    words = map(shlex.split, out.stdout.splitlines())
-    return [(module.removeprefix("solo_hcsc."), flags) for _, module, *flags in words]
+    commands = [command.split("\x1f")[:-1] for command in out.stdout.split("\x1e")[:-1]]
+    return [(module.removeprefix("solo_hcsc."), flags) for _, module, *flags in commands]
 
 
 EVALUATIONS = sorted(
