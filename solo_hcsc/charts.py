@@ -52,7 +52,7 @@ def draw_left_out(curves: Curves) -> "Figure":
         for level, values in sorted(curves[name].items()):
             epochs = sorted(values)
             axes.plot(
-                epochs,
+                [epoch + 1 for epoch in epochs],
                 [100 * values[epoch] for epoch in epochs],
                 color=figures.colour(levels.index(level), len(levels)),
                 label=level_name(level, len(levels)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EVALUATIONS = ("knn", "linear", "clustering", "analyse")
 LINEAR = (
-    "--cache_features --optimizer sgd --lr 0.3 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
+    "--cache_features --optimizer sgd --lr 0.01 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
 )
 # What a fair comparison has in common, beside the augmentations.
 _COMMON = ("dataset", "data_dir", "train_dir", "val_dir", "data_fraction", "encoder", "batch_size", "max_epochs")

@@ -20,7 +20,6 @@ python -m solo_hcsc.ablate \
     --optimizer sgd \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
-    --warmup_start_lr 0 \
     --lr 0.06 \
     --classifier_lr 0.1 \
     --weight_decay 1e-4 \

@@ -34,4 +34,5 @@ python -m solo_hcsc.ablate \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.99 \
     --proto_warmup_epochs 3 \
+    --linear "--cache_features --optimizer sgd --lr 0.1 --scheduler cosine --weight_decay 0 --max_epochs 30 --batch_size 64" \
     "${@:2}"

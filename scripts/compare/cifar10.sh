@@ -21,7 +21,6 @@ python -m solo_hcsc.compare \
     --optimizer sgd \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
-    --warmup_start_lr 0 \
     --classifier_lr 0.1 \
     --crop_size 32 \
     --num_crops_per_aug 2 \
