@@ -42,8 +42,8 @@ environment=${ENVIRONMENT:-${VIRTUAL_ENV:-${CONDA_PREFIX:-$root/.venv}}}
 stamp="$environment/.solo_hcsc-setup-${extra:-base}"
 wanted=$(cat "$root"/{setup.cfg,pyproject.toml,scripts/setup.sh} ${CONSTRAINTS:-} | cksum; echo "$root")
 
-# What the tests need includes what everybody needs.
-if [ -z "$extra" ] && [ "$(cat "$environment/.solo_hcsc-setup-dev" 2>/dev/null)" = "$wanted" ]; then
+# What the tests need includes every other extra.
+if [ "$(cat "$environment/.solo_hcsc-setup-dev" 2>/dev/null)" = "$wanted" ]; then
     stamp="$environment/.solo_hcsc-setup-dev"
 fi
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$environment/bin/python" -c '' 2>/dev/null; then
