@@ -41,4 +41,5 @@ def log_pictures(pictures: Sequence[figures.Picture], numbers: Mapping[str, Any]
     run.summary.update(dict(numbers))
     where = None if run.offline or run.disabled else run.url
     run.finish()
+    wandb.teardown()  # else a later run of this process has these settings, whatever it asks for
     return where or str(Path(run.dir).parent)
