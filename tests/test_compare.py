@@ -47,7 +47,7 @@ def flags(custom, tmp_path):
     """Two methods on the tiny data set."""
     return [
         *("--out", tmp_path / "out", "--linear", LINEAR, "--analyse", "--points 20", "--max_epochs", 2, "--knn_eval"),
-        *(*custom, *SMALL),
+        *(*custom, *SMALL, "--checkpoint_frequency", 100),
     ]
 
 
@@ -95,7 +95,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         return {
             "epochs": 2,
             "seconds": 2.0,
-            "epoch_seconds": 10.0 if run.name == "mocov2plus" else 3.0,
+            "epoch_seconds": 10.0 if run.name == "mocov2plus" else 6.0,
             "peak_memory": 1,
         }
 
@@ -154,6 +154,7 @@ def test_killed_comparison_goes_on(flags, tmp_path):
     """The comparison is killed within an epoch, its command with it; the next one resumes from the last checkpoint."""
     command = [sys.executable, "-m", "solo_hcsc.compare", *ONE, *flags, "--evaluations", "knn"]
     command[command.index("--max_epochs") + 1] = 12
+    command += ["--checkpoint_frequency", 1]
     process = subprocess.Popen([*map(str, command)], cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL)
     log = tmp_path / "out" / "hcsc" / "seed-0" / "log.txt"
     until = time.monotonic() + 200
