@@ -13,5 +13,13 @@ if [ "${tools-run}" = run ]; then # what they find does not depend on the packag
     ruff format --check .
     mypy
 fi
+if ! command -v chromium chromium-browser google-chrome >/dev/null; then # the report is tested in a browser
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        fail "the report's tests need a browser; install Chromium (on Debian: apt install chromium), then run this again"
+    fi
+    echo "test: installing Chromium, which the report is tested in"
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1 ||
+        fail "Chromium could not be installed; install it by hand, then run this again"
+fi
 # Two test processes share two cores: more threads in each only get in each other's way.
 OMP_NUM_THREADS=1 python -m pytest -n 2 --dist worksteal "$@"
