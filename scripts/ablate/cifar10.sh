@@ -20,7 +20,7 @@ python -m solo_hcsc.ablate \
     --optimizer sgd \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
-    --lr 0.06 \
+    --lr 0.02 \
     --classifier_lr 0.1 \
     --weight_decay 1e-4 \
     --crop_size 32 \
@@ -32,7 +32,7 @@ python -m solo_hcsc.ablate \
     --min_cluster_size 4 \
     --queue_size 2048 \
     --symmetric true \
-    --temperature 0.1 \
+    --temperature 0.2 \
     --proto_warmup_epochs 3 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.999 \

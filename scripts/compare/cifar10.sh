@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" umap
 python -m solo_hcsc.cifar10 --train_images 10000 --val_images 5000
 
-# Settings were chosen with --val_dir val, held-out training images: docs/comparison.md.
+# To choose settings take --val_dir val and another --out: those are held-out training images.
 python -m solo_hcsc.compare \
     --methods hcsc mocov2plus swav \
     --seeds 0 1 2 \
@@ -30,9 +30,9 @@ python -m solo_hcsc.compare \
     --check_val_every_n_epoch 4 \
     --clustering "--label_hierarchy solo_hcsc/label_hierarchies/cifar10.txt" \
     --analyse "--label_hierarchy solo_hcsc/label_hierarchies/cifar10.txt" \
-    --hcsc "--lr 0.06 --weight_decay 1e-4 --proj_hidden_dim 2048 --num_prototypes 200 100 50 --queue_size 2048
-        --symmetric true --temperature 0.1 --proto_warmup_epochs 3 --base_tau_momentum 0.99 --final_tau_momentum 0.999" \
-    --mocov2plus "--lr 0.06 --weight_decay 1e-4 --proj_hidden_dim 2048 --queue_size 2048 --temperature 0.2
+    --hcsc "--lr 0.02 --weight_decay 1e-4 --proj_hidden_dim 2048 --num_prototypes 200 100 50 --queue_size 2048
+        --symmetric true --temperature 0.2 --proto_warmup_epochs 3 --base_tau_momentum 0.99 --final_tau_momentum 0.999" \
+    --mocov2plus "--lr 0.02 --weight_decay 1e-4 --proj_hidden_dim 2048 --queue_size 2048 --temperature 0.2
         --base_tau_momentum 0.99 --final_tau_momentum 0.999" \
     --swav "--lars --grad_clip_lars --eta_lars 0.02 --exclude_bias_n_norm --lr 0.6 --min_lr 0.0006 --weight_decay 1e-6
         --proj_hidden_dim 2048 --proj_output_dim 128 --num_prototypes 3000 --queue_size 3840 --epoch_queue_starts 50
