@@ -1,14 +1,11 @@
 """Charts: left-out negatives along training, and the agreement of clusters with labels."""
 
-import csv
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc import figures
-from solo_hcsc.errors import UserError
 from solo_hcsc.figures import Picture
 
 if TYPE_CHECKING:
@@ -24,18 +21,17 @@ Curves = dict[str, dict[int, dict[int, float]]]  # name in PANELS, level, epoch
 
 
 def read_left_out(file: Path) -> Curves:
-    """What a run's metrics.csv says of left-out negatives: each epoch's last value, since a resumed epoch has two."""
+    """What a run's metrics.csv says of left-out negatives."""
+    from solo_hcsc.results import read_metrics
+
+    def is_shown(column: str) -> bool:
+        name, _, level = column.rpartition("_")
+        return name in PANELS and level.isdigit()
+
     found: Curves = {}
-    try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                for column, value in row.items():
-                    name, _, level = (column or "").rpartition("_")
-                    if name in PANELS and level.isdigit() and value and math.isfinite(float(value)):
-                        found.setdefault(name, {}).setdefault(int(level), {})[int(row["epoch"])] = float(value)
-    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        raise UserError(f"{file}: not what a run writes ({reason}); restore or remove it") from error
+    for column, values in read_metrics(file, is_shown).items():
+        name, _, level = column.rpartition("_")
+        found.setdefault(name, {})[int(level)] = values
     return found
 
 

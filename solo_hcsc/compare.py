@@ -174,10 +174,8 @@ def add_flags(parser: Parser) -> None:
         "--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS), help="what is done with each run"
     )
     group = parser.add_argument_group("flags of the evaluations, in quotes")
-    group.add_argument("--knn", metavar='"FLAGS"', default="--k 20")
-    group.add_argument("--linear", metavar='"FLAGS"', default=LINEAR)
-    group.add_argument("--clustering", metavar='"FLAGS"', default="")
-    group.add_argument("--analyse", metavar='"FLAGS"', default="")
+    for name, default in (("knn", "--k 20"), ("linear", LINEAR), ("clustering", ""), ("analyse", "")):
+        group.add_argument(f"--{name}", metavar='"FLAGS"', default=default, help=f"for solo_hcsc.{name}")
 
 
 def split(parser: Parser, argv: Sequence[str], quoted: Sequence[str]) -> tuple[Namespace, list[str]]:

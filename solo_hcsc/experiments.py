@@ -5,7 +5,6 @@ finished is not repeated, and what was interrupted goes on. Several processes ma
 by one of them.
 """
 
-import csv
 import fcntl
 import json
 import os
@@ -19,12 +18,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import clock
-from solo_hcsc.results import read_results, write_whole
+from solo_hcsc.results import read_metrics, read_results, write_whole
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,14 @@ class Finished:
         """The evaluations' results by name."""
         return {result["evaluation"]: result for result in read_results(self.folder)}
 
-    @property
+    @cached_property
     def curves(self) -> dict[str, list[tuple[int, float]]]:
         """What was logged once per epoch, by its name in metrics.csv: pairs of epoch and value."""
         found: dict[str, dict[int, float]] = {}
         # A run that was interrupted has a folder for each of its parts; the later one counts.
         for file in sorted(self.folder.glob("*/*/metrics.csv"), key=lambda file: file.stat().st_mtime):
-            with file.open(newline="") as lines:
-                for row in csv.DictReader(lines):
-                    for name, value in row.items():
-                        if value and name not in ("epoch", "step") and not name.endswith("_step"):
-                            found.setdefault(name, {})[int(row["epoch"])] = float(value)
+            for name, values in read_metrics(file, _once_per_epoch).items():
+                found.setdefault(name, {}).update(values)
         return {name: sorted(values.items()) for name, values in found.items()}
 
     @property
@@ -97,6 +94,10 @@ class Finished:
             "epoch_seconds": statistics.median(seconds),
             "peak_memory": max(memory) * 1e6,
         }
+
+
+def _once_per_epoch(column: str) -> bool:
+    return column not in ("epoch", "step") and not column.endswith("_step")
 
 
 class RunFailed(Exception):

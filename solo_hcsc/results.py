@@ -1,13 +1,15 @@
 """Evaluation results on disk: one JSON file each, and a table of many."""
 
 import contextlib
+import csv
 import json
+import math
 import os
 import platform
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,21 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         if isinstance(content, dict) and "evaluation" in content and "metrics" in content:
             results.append({**content, "file": str(file)})
     return results
+
+
+def read_metrics(file: Path, wanted: Callable[[str], bool]) -> dict[str, dict[int, float]]:
+    """The wanted columns of a run's metrics.csv: each epoch's last value, since a resumed epoch has two."""
+    found: dict[str, dict[int, float]] = {}
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                for name, value in row.items():
+                    if value and wanted(name or "") and math.isfinite(float(value)):
+                        found.setdefault(name, {})[int(row["epoch"])] = float(value)
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise UserError(f"{file}: not what a run writes ({reason}); restore or remove it") from error
+    return found
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
