@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from solo_hcsc.results import table, versions
+from solo_hcsc.tally import processor
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -134,15 +135,8 @@ def show(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

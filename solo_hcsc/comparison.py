@@ -11,8 +11,10 @@ from solo_hcsc.errors import UserError, on_one_line
 
 
 class Kind(NamedTuple):
-    """How a measure is shown."""
+    """Where a measure comes from and how it is shown."""
 
+    evaluation: str
+    metric: str  # its name in the evaluation's result
     title: str
     long: str
     digits: int
@@ -23,10 +25,10 @@ class Kind(NamedTuple):
 
 
 MEASURES = {
-    "knn": Kind("KNN", "KNN accuracy", 2, " %"),
-    "linear": Kind("Linear", "linear accuracy", 2, " %"),
-    "ami": Kind("AMI", "AMI", 3, ""),
-    "nmi": Kind("NMI", "NMI", 3, ""),
+    "knn": Kind("knn", "acc1", "KNN", "KNN accuracy", 2, " %"),
+    "linear": Kind("linear", "acc1", "Linear", "linear accuracy", 2, " %"),
+    "ami": Kind("clustering", "ami", "AMI", "AMI", 3, ""),
+    "nmi": Kind("clustering", "nmi", "NMI", "NMI", 3, ""),
 }
 
 

@@ -5,22 +5,15 @@ import os
 import platform
 import shlex
 import statistics
-import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from solo_hcsc.comparison import MEASURES
 from solo_hcsc.experiments import Finished, finished_runs
 from solo_hcsc.results import versions, write_whole
 
-# Name here: the evaluation and its metric.
-MEASURES = {
-    "knn": ("knn", "acc1"),
-    "linear": ("linear", "acc1"),
-    "ami": ("clustering", "ami"),
-    "nmi": ("clustering", "nmi"),
-}
 _CURVES = ("val_knn_acc1", "val_acc1", "left_out")  # beginnings of names in metrics.csv
 
 
@@ -61,9 +54,9 @@ def row_of(name: str, runs: Sequence[Finished], out: Path) -> dict[str, Any]:
 def describe(run: Finished, out: Path) -> dict[str, Any]:
     results = run.results
     measures = {
-        name: results[evaluation]["metrics"][metric]
-        for name, (evaluation, metric) in MEASURES.items()
-        if evaluation in results
+        name: results[kind.evaluation]["metrics"][kind.metric]
+        for name, kind in MEASURES.items()
+        if kind.evaluation in results
     }
     return {
         "seed": run.seed,
@@ -83,16 +76,15 @@ def machine() -> dict[str, Any]:
 
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": names,
     }
 
 
-def _processor() -> str:
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
