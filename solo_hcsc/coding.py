@@ -28,6 +28,8 @@ from solo_hcsc.selection import (
     similarity,
 )
 
+NEWEST = 0.5  # the share of an epoch's keys in the averages that are clustered
+
 
 @dataclass(frozen=True)
 class Coded:
@@ -45,21 +47,22 @@ class _PairDraws:
     options: Options
     key: torch.Tensor
     queue: torch.Tensor
+    own: torch.Tensor  # (B, K) places of the query's image in the queue
     masks: list[torch.Tensor | None]
 
     def of(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Eq. 6 and its levels (L,)."""
         tau, left_out = self.options.temperature, self.options.left_out
-        losses = [info_nce(z, self.key, self.queue, tau, mask, left_out) for mask in self.masks]
+        losses = [info_nce(z, self.key, self.queue, tau, mask, left_out, self.own) for mask in self.masks]
         return over_levels(losses, self.options.icsc_levels), torch.stack(losses)
 
     def left_out(self) -> list[torch.Tensor]:
-        """Per level (B, Q): True where an entry was left out."""
-        return [~mask for mask in self.masks if mask is not None]
+        """Per level (B, Q): True where a negative was left out."""
+        return [(~mask).scatter(1, self.own, False) for mask in self.masks if mask is not None]
 
     def shares(self) -> list[torch.Tensor]:
-        """The share of entries left out, per level."""
-        return [out.float().mean() for out in self.left_out()]
+        """The share of negatives left out, per level."""
+        return [out.sum() / out.numel() for out in self.left_out()]
 
 
 @dataclass(frozen=True)
@@ -69,23 +72,27 @@ class _SharedDraws:
     options: Options
     key: torch.Tensor
     queue: torch.Tensor
+    own: torch.Tensor  # (B, K)
     queue_clusters: torch.Tensor  # (L, Q)
     clusters: torch.Tensor  # (L, B)
 
     def of(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         draws = self.queue_clusters, self.clusters
-        mean, levels = selected_info_nce(z, self.key, self.queue, self.options.temperature, *draws)
+        mean, levels = selected_info_nce(z, self.key, self.queue, self.options.temperature, *draws, self.own)
         return mean if self.options.icsc_levels == "mean" else mean * len(levels), levels
 
     def left_out(self) -> list[torch.Tensor]:
-        return [drawn == own[:, None] for drawn, own in zip(self.queue_clusters, self.clusters, strict=True)]
+        drawn_and_asked = zip(self.queue_clusters, self.clusters, strict=True)
+        return [(drawn == asked[:, None]).scatter(1, self.own, False) for drawn, asked in drawn_and_asked]
 
     def shares(self) -> list[torch.Tensor]:
         size = self.queue_clusters.size(1)
         shares = []
-        for drawn, own, count in zip(self.queue_clusters, self.clusters, self.options.num_prototypes, strict=True):
-            entries = torch.zeros(count, device=own.device).index_add_(0, drawn, torch.ones(size, device=own.device))
-            shares.append(entries[own].mean() / size)
+        for drawn, asked, count in zip(self.queue_clusters, self.clusters, self.options.num_prototypes, strict=True):
+            ones = torch.ones(size, device=asked.device)
+            entries = torch.zeros(count, device=asked.device).index_add_(0, drawn, ones)[asked]
+            entries = entries - (drawn[self.own] == asked[:, None]).sum(dim=1)
+            shares.append(entries.mean() / size)
         return shares
 
 
@@ -101,9 +108,8 @@ class SelectiveCoding(nn.Module):
     queue_labels: torch.Tensor  # (Q,) -1 where unknown
     queue_clusters: torch.Tensor  # (L, Q) each entry's drawn cluster; -1 before the first clustering
     queue_steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
-    assignments: torch.Tensor  # (L, N) each image's cluster
-    keys: torch.Tensor  # (S, D) the last keys, to be clustered
-    keys_seen: torch.Tensor  # () how many there ever were
+    assignments: torch.Tensor  # (L, N) each image's cluster; -1 if it was not clustered
+    keys: torch.Tensor  # (S, D) the moving averages of images' keys, to be clustered; 0 before an image's first
 
     def __init__(self, options: Options, dim: int, num_images: int, seed: int) -> None:
         super().__init__()
@@ -111,7 +117,7 @@ class SelectiveCoding(nn.Module):
         self.kept: tuple[int, ...] = ()  # prototypes per level; empty before the first clustering
         self.highest: tuple[int, ...] = ()  # the highest cluster number that an image has, per level
         self.clustered_epoch = -1
-        self.seed = seed
+        self.num_images, self.seed = num_images, seed
         self._generator: torch.Generator | None = None
         self._generator_state: tuple[str, torch.Tensor] | None = None  # device and state, from a checkpoint
         size = options.queue_size
@@ -127,10 +133,9 @@ class SelectiveCoding(nn.Module):
         self._parent_draws: dict[int, torch.Tensor] = {}  # per level: cumulative probabilities of Eq. 7 (M_l, M_l+1)
         # Only k-means assignments need to know each image's cluster, and only clusterings of keys the keys.
         images = num_images if options.query_cluster == "assignment" else 0
-        self.register_buffer("assignments", torch.zeros(len(options.num_prototypes), images, dtype=torch.long))
+        self.register_buffer("assignments", torch.full((len(options.num_prototypes), images), -1))
         clusters_keys = options.clustered_features == "keys" and needs_tree(options)
         self.register_buffer("keys", torch.zeros(clustered_at_most(options, num_images) if clusters_keys else 0, dim))
-        self.register_buffer("keys_seen", torch.zeros((), dtype=torch.long))
         for level, count in enumerate(options.num_prototypes):
             self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
             self.register_buffer(f"temperatures_{level}", torch.ones(count))
@@ -138,8 +143,8 @@ class SelectiveCoding(nn.Module):
 
     # ---- the tree ----
 
-    def install(self, hierarchy: Hierarchy, epoch: int) -> None:
-        """Makes a new tree the one in use."""
+    def install(self, hierarchy: Hierarchy, epoch: int, images: torch.Tensor | slice = slice(None)) -> None:
+        """Makes a new tree the one in use; `images (n,)`: the indexes of those that were clustered, if not all."""
         for number, level in enumerate(hierarchy.levels):
             count = len(level.prototypes)
             self._padded("prototypes", number)[:count] = level.prototypes
@@ -147,7 +152,7 @@ class SelectiveCoding(nn.Module):
             if level.parents is not None:
                 self._padded("parents", number)[:count] = level.parents
         if self.assignments.numel():
-            self.assignments.copy_(hierarchy.assignments)
+            self.assignments.fill_(-1)[:, images] = hierarchy.assignments.to(self.assignments.device)
         self.kept = tuple(len(level.prototypes) for level in hierarchy.levels)
         self.highest = tuple(int(row.max()) for row in hierarchy.assignments)
         self.clustered_epoch = epoch
@@ -175,8 +180,8 @@ class SelectiveCoding(nn.Module):
     # ---- the queue ----
 
     @torch.no_grad()
-    def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> None:
-        """Replaces the oldest entries; takes any number of keys, and keeps the last ones of too many."""
+    def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
+        """Replaces the oldest entries; returns the places of the keys, of more than the queue holds the last ones."""
         size = len(self.queue)
         places = _places(self.queue_ptr, len(keys), size)
         self.queue_ptr.copy_((self.queue_ptr + len(keys)) % size)
@@ -186,18 +191,23 @@ class SelectiveCoding(nn.Module):
         self.queue_steps[places] = step
         if self.kept and self.shares_draws and self.options.instance_selection:
             self.queue_clusters[:, places] = self.draw_clusters(keys)
+        return places
 
     @torch.no_grad()
-    def remember(self, keys: torch.Tensor) -> None:
-        """Keeps keys for the next clustering, the newest ones if there are more than it takes."""
-        if not len(self.keys):
-            return
-        size = len(self.keys)
-        self.keys[_places(self.keys_seen, len(keys), size)] = keys[-size:].to(self.keys.dtype)
-        self.keys_seen += len(keys)
+    def remember(self, keys: torch.Tensor, index: torch.Tensor) -> None:
+        """Moves the averages of these images' keys towards the new ones, for the next clustering.
 
-    def remembered(self) -> torch.Tensor:
-        return self.keys[: int(self.keys_seen)]
+        A key shows one crop in one light; an average over epochs clusters almost as a pass over centre crops would.
+        """
+        if len(self.keys):
+            rows, has_row = _rows(index, self.num_images, len(self.keys))
+            moves = (keys.to(self.keys.dtype) - self.keys[rows]) * NEWEST
+            self.keys.index_add_(0, rows, moves * has_row[:, None])
+
+    def remembered(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The averages (n, D), as unit vectors, and the indexes (n,) of their images."""
+        rows = self.keys.any(dim=1).nonzero()[:, 0]
+        return F.normalize(self.keys[rows], dim=1), rows * self.num_images // max(1, len(self.keys))
 
     def queue_age(self, step: int) -> torch.Tensor:
         """Mean number of steps since the entries came in."""
@@ -213,19 +223,30 @@ class SelectiveCoding(nn.Module):
         index: torch.Tensor,
         local: list[torch.Tensor],
         proto_weight: float,
+        own: torch.Tensor | None = None,
     ) -> Coded:
-        """Eq. 10 for queries `z (B, D)`, their keys, their images' indexes (B,), and further queries of small crops."""
+        """Eq. 10 for queries `z (B, D)`, their keys, their images' indexes (B,), and further queries of small crops.
+
+        `own (B, K)`: where the queue has keys of the query's own image, which are no negatives.
+        """
         with torch.autocast(z.device.type, enabled=False):
             z, key, local = z.float(), key.float(), [view.float() for view in local]
-            return self._code(z, key, index, local, proto_weight)
+            own = index.new_empty(len(z), 0) if own is None else own
+            return self._code(z, key, index, local, proto_weight, own)
 
     def _code(
-        self, z: torch.Tensor, key: torch.Tensor, index: torch.Tensor, local: list[torch.Tensor], proto_weight: float
+        self,
+        z: torch.Tensor,
+        key: torch.Tensor,
+        index: torch.Tensor,
+        local: list[torch.Tensor],
+        proto_weight: float,
+        own: torch.Tensor,
     ) -> Coded:
         options, generator = self.options, self.generator(z.device)
         cosines = self._cosines(z)
         clusters = [self.find_clusters(cosine, index, level) for level, cosine in enumerate(cosines)]
-        instance = self._instance_losses(key, clusters, generator)
+        instance = self._instance_losses(key, own, clusters, generator)
 
         parts: dict[str, torch.Tensor] = {}
         loss = z.new_zeros(())
@@ -234,7 +255,7 @@ class SelectiveCoding(nn.Module):
             parts |= {f"instance_loss_{level}": value for level, value in enumerate(losses)}
             loss = loss + mean
             if local:
-                selecting = instance if options.local_selection else self._instance_losses(key, [], generator)
+                selecting = instance if options.local_selection else self._instance_losses(key, own, [], generator)
                 loss = loss + over_levels([selecting.of(view)[0] for view in local], options.local_views)
         if self.kept and options.prototype_loss and proto_weight > 0:
             masks = [self._prototype_mask(own, level, generator) for level, own in enumerate(clusters)]
@@ -249,17 +270,17 @@ class SelectiveCoding(nn.Module):
         return Coded(loss, parts, instance.left_out)
 
     def _instance_losses(
-        self, key: torch.Tensor, clusters: list[torch.Tensor], generator: torch.Generator
+        self, key: torch.Tensor, own: torch.Tensor, clusters: list[torch.Tensor], generator: torch.Generator
     ) -> _PairDraws | _SharedDraws:
         """Eq. 5: which entries are left out for queries of these clusters, and the losses with them."""
         selecting = bool(clusters) and self.options.instance_selection
         if selecting and self.shares_draws:
-            return _SharedDraws(self.options, key, self.queue, self.queue_clusters, torch.stack(clusters))
+            return _SharedDraws(self.options, key, self.queue, own, self.queue_clusters, torch.stack(clusters))
         masks: list[torch.Tensor | None] = [None]
         if selecting:
-            masks = [self._instance_mask(own, level, self.queue, generator) for level, own in enumerate(clusters)]
-        queue = self.queue.clone()  # the keys of this batch come in before the backward pass
-        return _PairDraws(self.options, key, queue, masks)
+            masks = [self._instance_mask(asked, level, self.queue, generator) for level, asked in enumerate(clusters)]
+        queue = self.queue.clone()  # keys may come in before the backward pass
+        return _PairDraws(self.options, key, queue, own, masks)
 
     @torch.no_grad()
     def _cosines(self, z: torch.Tensor) -> list[torch.Tensor]:
@@ -270,7 +291,8 @@ class SelectiveCoding(nn.Module):
     def find_clusters(self, cosine: torch.Tensor, index: torch.Tensor, level: int) -> torch.Tensor:
         """c(z): the queries' clusters (B,) at a level."""
         if self.options.query_cluster == "assignment":
-            return self.assignments[level, index]
+            known = self.assignments[level, index]
+            return torch.where(known >= 0, known, most_similar(cosine, None))
         return most_similar(cosine, self.level(level)[1] if self.options.query_cluster == "similarity" else None)
 
     @torch.no_grad()
@@ -356,6 +378,12 @@ class SelectiveCoding(nn.Module):
         self._parent_draws.clear()
 
 
+def _rows(index: torch.Tensor, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows (B,) of images in a table for `size` of them at equal distances, and whether each has one (B,)."""
+    rows = -(-index * size // images)
+    return rows.clamp(max=size - 1), (rows * images // size == index) & (rows < size)
+
+
 def _places(first: torch.Tensor, count: int, size: int) -> torch.Tensor:
     """Where `count` new entries go in a ring of `size`, from place `first` on; of too many, the last ones."""
     return (first + torch.arange(count, device=first.device))[-size:] % size
@@ -375,9 +403,9 @@ def describe(level: Level) -> dict[str, float]:
 
 @torch.no_grad()
 def precision_and_recall(
-    left_out: torch.Tensor, labels: torch.Tensor, queue_labels: torch.Tensor
+    left_out: torch.Tensor, labels: torch.Tensor, queue_labels: torch.Tensor, own: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the left-out entries, the share with the query's label; of those with its label, the share left out."""
-    same = (labels[:, None] == queue_labels) & (queue_labels >= 0)
+    """Of the left-out negatives, the share with the query's label; of those with its label, the share left out."""
+    same = ((labels[:, None] == queue_labels) & (queue_labels >= 0)).scatter(1, own, False)
     hits = (left_out & same).sum()
     return hits / left_out.sum().clamp(min=1), hits / same.sum().clamp(min=1)

@@ -1,7 +1,8 @@
 """The losses: Eq. 1 and 2, and their means over levels, Eq. 6 and 9.
 
 Shapes: `z (B, D)` queries, `key (B, D)`, `queue (Q, D)`, `prototypes (M, D)`, `temperatures (M,)`, `clusters (B,)`,
-`keep (B, Q)` or `(B, M)`: False where a negative is left out. Vectors have unit length.
+`keep (B, Q)` or `(B, M)`: False where a negative is left out, `own (B, K)`: queue entries of the query's own image,
+which are no negatives. Vectors have unit length.
 """
 
 from collections.abc import Sequence
@@ -20,10 +21,13 @@ def info_nce(
     temperature: float,
     keep: torch.Tensor | None = None,
     left_out: str = "removed",
+    own: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Eq. 1, the mean over queries: each query's key against the queue entries it keeps."""
     positive = (z * key).sum(dim=1, keepdim=True) / temperature
     negative = _mask_logits(z @ queue.T / temperature, keep, left_out)
+    if own is not None:
+        negative = negative.scatter(1, own, torch.finfo(negative.dtype).min)
     return (torch.cat([positive, negative], dim=1).logsumexp(dim=1) - positive[:, 0]).mean()
 
 
@@ -34,16 +38,19 @@ def selected_info_nce(
     temperature: float,
     queue_clusters: torch.Tensor,
     clusters: torch.Tensor,
+    own: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Eq. 6 and, without gradients, its levels (L,); an entry is left out where its drawn cluster is the query's.
 
-    `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep)` with
-    `keep = queue_clusters[l] != clusters[l][:, None]`. Here one product with the queue serves all levels, and its place
-    in memory becomes the gradient's. Exponentials are taken as they are, which `LEAST_TEMPERATURE` allows.
+    `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep, own=own)`
+    with `keep = queue_clusters[l] != clusters[l][:, None]`. Here one product with the queue serves all levels, and its
+    place in memory becomes the gradient's. Exponentials are taken as they are, which `LEAST_TEMPERATURE` allows.
     """
     with torch.no_grad():
         positive = (z * key).sum(dim=1) / temperature
         weights = (z / temperature @ queue.T).exp_()  # (B, Q)
+        if own is not None:
+            weights.scatter_(1, own, 0.0)
         pairs, kept = _left_out(queue_clusters, clusters, weights)
         inverse = 1 / (positive.exp() + kept)  # (L, B), one over each query's denominator
         losses = -(inverse.log() + positive).mean(dim=1)

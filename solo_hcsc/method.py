@@ -19,6 +19,7 @@ from solo_hcsc.errors import UserError, note
 from solo_hcsc.health import Health, of_epoch, of_tree
 from solo_hcsc.hierarchy import build_hierarchy, import_faiss
 from solo_hcsc.options import (
+    Options,
     add_option_flags,
     as_dict,
     check_images,
@@ -86,8 +87,7 @@ class HCSC(BaseMomentumMethod):
         check_schedule(options, args.max_epochs)
         if needs_tree(options):
             import_faiss()
-        if options.queue_size < args.batch_size:
-            raise UserError(f"--queue_size {options.queue_size}: smaller than --batch_size {args.batch_size}")
+        _check_queue(options, args.batch_size)
 
     @property
     def resolved_options(self) -> dict[str, Any]:
@@ -109,6 +109,10 @@ class HCSC(BaseMomentumMethod):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint.update(self.resolved_options)
 
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        _check_queue(self.options, self.batch_size * self.trainer.world_size)
+
     # ---- before an epoch: the tree of prototypes ----
 
     def on_train_epoch_start(self) -> None:
@@ -119,14 +123,15 @@ class HCSC(BaseMomentumMethod):
 
     def cluster(self) -> None:
         """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
-        keys = self.coding.remembered()
-        enough = len(keys) >= clustered_at_least(self.options)  # the first epoch has no keys yet, other options never
-        embeddings = keys if enough else self.extract()
+        embeddings: torch.Tensor | None
+        embeddings, images = self.coding.remembered()
+        if len(embeddings) < clustered_at_least(self.options):  # the first epoch has no keys yet, other options never
+            embeddings, images = self.extract()
         if embeddings is not None and self.global_rank == 0:
             seed = self.seed * 1000 + self.current_epoch
             last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
             hierarchy = build_hierarchy(embeddings, self.options, seed, last)
-            self.coding.install(hierarchy, self.current_epoch)
+            self.coding.install(hierarchy, self.current_epoch, images)
             self.health.say(self.current_epoch, "tree", of_tree(hierarchy, self.options))
             for number, level in enumerate(hierarchy.levels):
                 self.log_dict(
@@ -149,42 +154,42 @@ class HCSC(BaseMomentumMethod):
         return self.encoder, self.projector
 
     @torch.no_grad()
-    def extract(self) -> torch.Tensor | None:
-        """Unit embeddings (N, D) of the training images' centre crops, in the data set's order; labels are not read.
+    def extract(self) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Unit embeddings (n, D) of training images' centre crops, and the images' indexes (n,); labels are not read.
 
-        With `--cluster_sample` only of so many, evenly spread over the data set and others in every epoch. Every
-        process works on its share; only the first, which clusters, gets all, and the others None.
+        All images, or with `--cluster_sample` so many, evenly spread over the data set and others in every epoch. Every
+        process works on its share; only the first, which clusters, gets all embeddings, and the others None.
         """
         if self.clustering_images is None:
             raise UserError("hcsc clusters the training images before an epoch: set `clustering_images` on the method")
         encoder, projector = self.clustered_side
         rank, processes = self.global_rank, self.trainer.world_size
         indices = spread(self.num_images, self.options.cluster_sample, self.current_epoch, self.seed)
-        share = indices[rank::processes]
+        share, images = indices[rank::processes], torch.tensor(indices)
         was_training = encoder.training
         encoder.eval()
         bar = tqdm(total=len(share), desc="embeddings", unit="image", leave=False, disable=True if rank else None)
         parts = []
         with bar, self.trainer.precision_plugin.forward_context():
-            for images in self.clustering_images(share):
-                images = images.to(self.device, non_blocking=True)
-                parts.append(F.normalize(projector(encoder(images)).float(), dim=1))
-                bar.update(len(images))
+            for crops in self.clustering_images(share):
+                crops = crops.to(self.device, non_blocking=True)
+                parts.append(F.normalize(projector(encoder(crops)).float(), dim=1))
+                bar.update(len(crops))
         encoder.train(was_training)
         own = torch.cat(parts) if parts else torch.zeros(0, self.coding.queue.size(1), device=self.device)
         if processes == 1:
-            return own
+            return own, images
         # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
         padded = F.pad(own, (0, 0, 0, -(-len(indices) // processes) - len(own)))
         gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
         dist.gather(padded, gathered, dst=0)
         if gathered is None:
-            return None
+            return None, images
         embeddings = own.new_empty(len(indices), own.size(1))
         for number, part in enumerate(gathered):
             places = embeddings[number::processes]
             places.copy_(part[: len(places)])
-        return embeddings
+        return embeddings, images
 
     def on_train_epoch_end(self) -> None:
         signs = of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch)
@@ -205,21 +210,28 @@ class HCSC(BaseMomentumMethod):
         z = [F.normalize(self.projector(out["feats"]), dim=1) for out in online]
         local = [F.normalize(self.projector(self.encoder(v)), dim=1) for v in views[self.num_large_crops :]]
 
+        gathered, labels = [self._gather(k) for k in key], self._gather(targets)
+        own = index.new_empty(len(index), 0)  # the queue has older keys only, unless those of the batch come first
+        if self.options.batch_negatives:
+            own = self._enqueue(gathered, labels)
         weight = self.proto_weight()
-        coded = [self.coding(q, k, index, local, weight) for q, k in zip(z, key, strict=True)]
+        coded = [self.coding(q, k, index, local, weight, own) for q, k in zip(z, key, strict=True)]
         self.loss_terms = coded[0].parts  # named if the loss is not finite
-        self._log_coding(coded[0], targets, batch_idx)
-        gathered = [self._gather(k) for k in key]
-        labels = self._gather(targets)
-        for k in gathered:
-            self.coding.enqueue(k, labels, self.global_step)
-        self.coding.remember(gathered[0])  # one key of each image
+        self._log_coding(coded[0], targets, own, batch_idx)
+        if not self.options.batch_negatives:
+            self._enqueue(gathered, labels)
+        self.coding.remember(torch.stack(gathered).mean(dim=0), self._gather(index))
 
         class_loss = self._log_classifiers(online, target, targets)
         loss = torch.stack([one.loss for one in coded]).mean()
         self.log("train_hcsc_loss_step", loss, on_step=True, on_epoch=False)
         self._log_epoch({"train_hcsc_loss_epoch": loss})
         return loss + class_loss
+
+    def _enqueue(self, keys: list[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+        """Puts all processes' keys into the queue; returns the places (B, K) of this process's."""
+        places = [self.coding.enqueue(k, labels, self.global_step) for k in keys]
+        return torch.stack(places, dim=1)[self.global_rank :: self.trainer.world_size]
 
     def _gather(self, values: torch.Tensor) -> torch.Tensor:
         """All processes' rows, in the order in which one process with the whole batch would have them."""
@@ -254,13 +266,13 @@ class HCSC(BaseMomentumMethod):
         """Logs means over the epoch and the processes; means of every step would make the processes wait for it."""
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=True)
 
-    def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
+    def _log_coding(self, coded: Coded, targets: torch.Tensor, own: torch.Tensor, batch_idx: int) -> None:
         log = {name: part.detach() for name, part in coded.parts.items()}
         if batch_idx % STEPS_BETWEEN_PRECISION == 0:
             log["queue_age"] = self.coding.queue_age(self.global_step)
             if self.num_classes > 1:
                 for level, out in enumerate(coded.left_out()):
-                    found = precision_and_recall(out, targets, self.coding.queue_labels)
+                    found = precision_and_recall(out, targets, self.coding.queue_labels, own)
                     log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
         self._log_epoch(log)
 
@@ -271,6 +283,12 @@ def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
         return range(images)
     first = random.Random(f"{seed} {epoch}").random()
     return [int((number + first) * images / sample) for number in range(sample)]
+
+
+def _check_queue(options: Options, batch: int) -> None:
+    keys = 2 * batch if options.symmetric else batch
+    if options.queue_size < keys:
+        raise UserError(f"--queue_size {options.queue_size}: smaller than the {keys} keys of a batch")
 
 
 def _projector(features: int, hidden: int, output: int) -> nn.Sequential:

@@ -26,6 +26,7 @@ class Options:
     # ---- sizes and schedule ----
     num_prototypes: tuple[int, ...] = option((3000, 2000, 1000), "prototypes per level, bottom first (M_1 ... M_L)")
     queue_size: int = option(16384, "keys kept as negatives (Q)")
+    batch_negatives: bool = option(True, "the batch's other keys are negatives at once, not only in later steps")
     temperature: float = option(0.2, "temperature of the instance loss (tau)")
     epsilon: float = option(10.0, "smoothing of the cluster temperatures (Eq. 3)")
     proto_warmup_epochs: int = option(20, "first epochs without the prototype loss")
@@ -69,10 +70,10 @@ class Options:
     clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))
     clustered_features: str = option(
         "keys",
-        "what is clustered: the images' centre crops, by a forward pass; or, once there are enough, the last keys",
+        "what is clustered: centre crops, by a forward pass; or, once there are enough, averages of each image's keys",
         ("images", "keys"),
     )
-    cluster_sample: int = option(0, "images (or keys) that are clustered at most; 0: as many as there are images")
+    cluster_sample: int = option(0, "images that are clustered at most; 0: all")
     local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
     local_selection: bool = option(True, "leave negatives out for small crops too, the same as for their image's query")
     kmeans: str = option(
@@ -91,6 +92,7 @@ class Options:
 PRESETS: dict[str, dict[str, Any]] = {
     # The equations to the letter.
     "paper": {
+        "batch_negatives": False,
         "clustering_start": 0,
         "proto_weight": 1.0,
         "proto_ramp_epochs": 0,
@@ -103,6 +105,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # The authors' released code.
     "official": {
+        "batch_negatives": False,
         "proto_weight": 1.0,
         "proto_ramp_epochs": 0,
         "left_out": "zero_logit",
@@ -224,16 +227,8 @@ def _check(options: Options) -> None:
     for name in ("proto_warmup_epochs", "proto_ramp_epochs", "min_cluster_size", "proto_weight", "cluster_sample"):
         if getattr(options, name) < 0:
             raise UserError(f"--{name} {getattr(options, name)}: must not be negative")
-    if options.query_cluster == "assignment" and options.cluster_sample:
-        raise UserError(
-            f"--cluster_sample {options.cluster_sample}: --query_cluster assignment needs every image's cluster; "
-            "use --query_cluster cosine, or 0"
-        )
-    if options.clustered_features == "keys":
-        if options.query_cluster == "assignment":
-            raise UserError("--query_cluster assignment: keys have no image; add --clustered_features images")
-        if options.clustered_encoder == "online":
-            raise UserError("--clustered_encoder online: keys are the momentum one's; add --clustered_features images")
+    if options.clustered_features == "keys" and options.clustered_encoder == "online":
+        raise UserError("--clustered_encoder online: keys are the momentum one's; add --clustered_features images")
     if not options.instance_loss and not options.prototype_loss:
         raise UserError("--instance_loss false --prototype_loss false: nothing is left to train with; keep one")
     if not options.instance_loss and (options.proto_warmup_epochs or options.clustering_start):

@@ -87,6 +87,31 @@ def test_loss_is_eq_10_for_what_was_left_out(preset, monkeypatch):
         assert coded.parts[f"left_out_{level}"] == pytest.approx(coded.left_out()[level].float().mean().item())
 
 
+@pytest.mark.parametrize("clustered", [True, False])
+@pytest.mark.parametrize("shares_draws", [True, False])
+def test_keys_of_the_querys_own_image_are_no_negatives(shares_draws, clustered):
+    coding = make(clustered=clustered, prototype_loss=False)
+    coding.shares_draws = shares_draws
+    index, keys = torch.arange(6), [unit(6, D, seed=2), unit(6, D, seed=3)]
+    own = torch.stack([coding.enqueue(key, index, 0) for key in keys], dim=1)
+    z = unit(6, D, seed=1).requires_grad_()
+    coded = coding(z, keys[0], index, [], 1.0, own)
+    left_out = coded.left_out() if clustered else [torch.zeros(6, 24, dtype=torch.bool)]
+    expected = []
+    for level, out in enumerate(left_out):
+        assert not out.gather(1, own).any()
+        for query, of_query in enumerate(out):
+            others = [place for place in range(24) if place not in own[query] and not of_query[place]]
+            against = torch.cat([keys[0][query : query + 1], coding.queue[others]])
+            expected.append(F.cross_entropy(z[query : query + 1] @ against.T / 0.2, torch.tensor([0])))
+        if clustered:
+            torch.testing.assert_close(coded.parts[f"left_out_{level}"], out.float().mean())
+    expected = torch.stack(expected).mean()
+    torch.testing.assert_close(coded.loss, expected)
+    gradients = (torch.autograd.grad(loss, z)[0] for loss in (coded.loss, expected))
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_shared_draws_have_eq_4s_frequencies_and_are_independent(number):
     coding = make()
@@ -253,17 +278,43 @@ def test_a_batch_larger_than_the_queue_leaves_its_last_keys():
     assert sorted(coding.queue_labels.tolist()) == [8, 9, 10, 99]
 
 
-def test_keys_to_be_clustered_are_the_newest_ones():
-    coding = make(clustered_features="keys", cluster_sample=25)
-    written = unit(70, D, seed=3)
-    assert len(coding.remembered()) == 0
-    coding.remember(written[:10])
-    assert torch.equal(coding.remembered(), written[:10])
-    for part in written[10:].split([7, 30, 23]):
-        coding.remember(part)
-    assert {tuple(row.tolist()) for row in coding.remembered()} == {tuple(row.tolist()) for row in written[-25:]}
+def test_averages_of_an_images_keys_are_clustered():
+    coding = make()
+    assert len(coding.remembered()[0]) == 0
+    first, second = unit(10, D, seed=3), unit(10, D, seed=4)
+    index = torch.randperm(N, generator=torch.Generator().manual_seed(0))[:10]
+    coding.remember(first, index)
+    embeddings, images = coding.remembered()
+    assert images.tolist() == sorted(index.tolist())
+    torch.testing.assert_close(embeddings, first[index.argsort()])
+    coding.remember(second, index)
+    expected = F.normalize(first / 4 + second / 2, dim=1)
+    torch.testing.assert_close(coding.remembered()[0], expected[index.argsort()])
     assert len(make(clustered_features="images").keys) == 0, "nothing is kept where nothing needs it"
-    assert len(make().keys) == N
+
+
+@pytest.mark.parametrize("sample", [25, 1, N - 1, N])
+def test_sample_keeps_averages_of_images_at_equal_distances(sample):
+    coding = make(num_prototypes=[1], min_cluster_size=1, cluster_sample=sample, clustered=False)
+    written = unit(N, D, seed=3)
+    for part in torch.randperm(N, generator=torch.Generator().manual_seed(0)).split(32):
+        coding.remember(written[part], part)
+    embeddings, images = coding.remembered()
+    assert len(coding.keys) == len(images) == sample
+    assert images[0] == 0
+    assert set(images.diff().tolist()) <= {N // sample, -(-N // sample)}
+    torch.testing.assert_close(embeddings, written[images])
+
+
+def test_image_that_was_not_clustered_has_the_nearest_cluster():
+    coding = make(query_cluster="assignment")
+    tree, images = build_hierarchy(unit(50, D, seed=7), coding.options), torch.arange(0, 100, 2)
+    coding.install(tree, 1, images)
+    z = unit(100, D, seed=5)
+    for level, cosine in enumerate(coding._cosines(z)):
+        found = coding.find_clusters(cosine, torch.arange(100), level)
+        assert torch.equal(found[::2], tree.assignments[level])
+        assert torch.equal(found[1::2], cosine.argmax(dim=1)[1::2])
 
 
 class NoGenerator(SelectiveCoding):
@@ -283,19 +334,20 @@ def test_step_on_a_gpu_waits_for_nothing(preset):
         coding.to("cuda")
         z, key = torch.empty(6, D, device="cuda", requires_grad=True), torch.empty(6, D, device="cuda")
         index = torch.zeros(6, dtype=torch.long, device="cuda")
-        coded = coding(z, key, index, [z], 1.0)  # with its gradient; the backward pass only scales it
-        coding.enqueue(key, index, 3)
-        coding.remember(key)
+        own = coding.enqueue(key, index, 3)[:, None]
+        coded = coding(z, key, index, [z], 1.0, own)  # with its gradient; the backward pass only scales it
+        coding.remember(key, index)
         assert coding.queue_age(4).shape == ()
-        precision_and_recall(coded.left_out()[0], index, coding.queue_labels)
+        precision_and_recall(coded.left_out()[0], index, coding.queue_labels, own)
         for waits in (coded.loss.item, coding.queue_labels.nonzero):  # what this test relies on
             with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
                 waits()
 
 
 def test_precision_and_recall_of_left_out_negatives():
-    left_out = torch.tensor([[True, True, False, False], [False, True, False, True]])
-    precision, recall = precision_and_recall(left_out, torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1]))
+    left_out = torch.tensor([[True, True, False, False, False], [False, True, False, True, False]])
+    labels, queue_labels, own = torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1, 1]), torch.tensor([[4], [4]])
+    precision, recall = precision_and_recall(left_out, labels, queue_labels, own)
     assert precision.item() == pytest.approx(2 / 4)  # queue entry 0 for query 0, entry 1 for query 1
     assert recall.item() == pytest.approx(2 / 3)
 
@@ -370,11 +422,6 @@ BAD = {
     "late clustering": ({"clustering_start": 30}, "needs prototypes by then"),
     "recluster": ({"recluster_every": 0}, "--recluster_every 0"),
     "negative sample": ({"cluster_sample": -1}, "--cluster_sample -1: must not be negative"),
-    "sample of assignments": (
-        {"preset": "official", "cluster_sample": 9},
-        "--cluster_sample 9: --query_cluster assignment needs every image's cluster",
-    ),
-    "whose keys": ({"preset": "official", "clustered_features": "keys"}, "add --clustered_features images"),
     "keys of the other encoder": (
         {"clustered_encoder": "online"},
         "--clustered_encoder online: keys are the momentum one's; add --clustered_features images",

@@ -11,6 +11,7 @@ from tiny import SMALL, make_images, only, run_here
 import solo_hcsc.coding
 import solo_hcsc.method
 from solo_hcsc import data, pretrain
+from solo_hcsc.coding import SelectiveCoding
 from solo_hcsc.images import read_image
 from solo_hcsc.method import HCSC, spread
 
@@ -88,7 +89,8 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
 
     def spied(self):
         seen.extend(self.clustering_images(range(36)))
-        embeddings = self.extract()
+        embeddings, images = self.extract()
+        assert images.tolist() == list(range(36))
         assert embeddings.shape == (36, 128)
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(36))
         cluster(self)
@@ -118,8 +120,9 @@ def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path
     flags = [*TREE, "--max_epochs", "3"]
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
     assert not passes
-    # 36 images are four full batches of 8; the second time the last 36 of 64 keys
-    assert [len(embeddings) for embeddings, _ in clustered] == [32, 36]
+    # 36 images are four full batches of 8: each epoch leaves out four images, the second others than the first
+    first, second = (len(embeddings) for embeddings, _ in clustered)
+    assert first == 32 < second <= 36
     assert [last for _, last in clustered] == [0, 2], "the second goes on from the first"
     for embeddings, _ in clustered:
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(len(embeddings)))
@@ -134,10 +137,39 @@ def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, 
     assert [len(embeddings) for embeddings, _ in clustered] == [36, 32]
 
 
-def test_symmetric_run_remembers_one_key_of_each_image(monkeypatch, custom, tmp_path):
-    clustered, _ = record_clusterings(monkeypatch)
-    run_here("pretrain", *custom, *SMALL, *TREE, "--symmetric", "--max_epochs", "2", "--checkpoint_dir", tmp_path)
-    assert [len(embeddings) for embeddings, _ in clustered] == [32]
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_batch_is_in_the_queue_and_its_keys_are_averaged(symmetric, monkeypatch, custom, tmp_path):
+    code, remember, own_keys = SelectiveCoding.forward, SelectiveCoding.remember, []
+
+    def coded(self, z, key, index, local, weight, own):
+        own_keys.append(self.queue[own].clone())  # (B, K, D)
+        assert (own_keys[-1] == key[:, None]).all(dim=2).any(dim=1).all(), "the positive is among its image's keys"
+        return code(self, z, key, index, local, weight, own)
+
+    def remembered(self, keys, index):
+        torch.testing.assert_close(keys, own_keys[-1].mean(dim=1))
+        remember(self, keys, index)
+
+    monkeypatch.setattr(SelectiveCoding, "forward", coded)
+    monkeypatch.setattr(SelectiveCoding, "remember", remembered)
+    flags = ["--symmetric", str(symmetric).lower(), "--max_epochs", "2"]
+    run_here("pretrain", *custom, *SMALL, *TREE, *flags, "--checkpoint_dir", tmp_path)
+    assert len(own_keys) == 2 * 4 * (1 + symmetric)
+    assert {keys.size(1) for keys in own_keys} == {1 + symmetric}
+
+
+def test_without_batch_negatives_the_queue_has_older_keys_only(monkeypatch, custom, tmp_path):
+    code, steps = SelectiveCoding.forward, []
+
+    def coded(self, z, key, index, local, weight, own):
+        assert own.shape == (8, 0)
+        steps.append(int(self.queue_steps.max()))
+        return code(self, z, key, index, local, weight, own)
+
+    monkeypatch.setattr(SelectiveCoding, "forward", coded)
+    flags = "--batch_negatives false --max_epochs 2".split()
+    run_here("pretrain", *custom, *SMALL, *TREE, *flags, "--checkpoint_dir", tmp_path)
+    assert steps == [-1, 0, 1, 2, 3, 4, 5, 6]
 
 
 def test_nothing_is_clustered_for_mocos_loss(monkeypatch, custom, tmp_path):
@@ -233,7 +265,7 @@ BAD = {
     "growing levels": (["--num_prototypes", "3", "6"], "each level must have fewer"),
     "too many": (["--num_prototypes", "30", "6"], "needs 60 images (--min_cluster_size 2 each) and there are 36"),
     "temperature": (["--temperature", "0"], "--temperature 0.0: must be greater than 0"),
-    "queue": (["--queue_size", "4"], "--queue_size 4: smaller than --batch_size 8"),
+    "queue": (["--queue_size", "4"], "--queue_size 4: smaller than the 8 keys of a batch"),
     "warm-up": (["--max_epochs", "1"], "--proto_warmup_epochs 1: must be shorter"),
 }
 
