@@ -62,7 +62,8 @@ class _PairDraws:
 
     def shares(self) -> list[torch.Tensor]:
         """The share of negatives left out, per level."""
-        return [out.sum() / out.numel() for out in self.left_out()]
+        negatives = self.queue.size(0) - self.own.size(1)
+        return [out.sum(dim=1).float().mean() / negatives for out in self.left_out()]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _SharedDraws:
             ones = torch.ones(size, device=asked.device)
             entries = torch.zeros(count, device=asked.device).index_add_(0, drawn, ones)[asked]
             entries = entries - (drawn[self.own] == asked[:, None]).sum(dim=1)
-            shares.append(entries.mean() / size)
+            shares.append(entries.mean() / (size - self.own.size(1)))
         return shares
 
 

@@ -7,7 +7,7 @@ import torch
 
 from solo_hcsc.errors import note
 from solo_hcsc.hierarchy import Hierarchy
-from solo_hcsc.options import Options
+from solo_hcsc.options import Options, negatives
 
 DUPLICATE = 0.9999  # the cosine from which two prototypes are one
 LOOKED_AT = 1000  # prototypes that are compared with all others
@@ -79,7 +79,7 @@ def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) ->
             )
         loss = float(means.get(f"instance_loss_{level}", math.nan))
         counted = options.left_out == "removed" and not math.isnan(share)
-        chance = math.log(1 + options.queue_size * (1 - share if counted else 1))
+        chance = math.log(1 + negatives(options) * (1 - share if counted else 1))
         if epoch > 0 and chance > 0 and loss > 0.99 * chance:  # in the first epoch nothing has been learnt yet
             signs["chance"] = (
                 f"the instance loss is {loss:.2f}, and guessing gives {chance:.2f}; nothing is learnt. Lower --lr, "

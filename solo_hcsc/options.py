@@ -46,7 +46,7 @@ class Options:
     # ---- where the paper and the released code differ ----
     left_out: str = option("removed", "a left-out negative is removed, or has logit 0", ("removed", "zero_logit"))
     query_cluster: str = option(
-        "cosine",
+        "assignment",
         "a query's cluster: the most similar one by Eq. 3, the nearest by cosine, or its image's in k-means",
         ("similarity", "cosine", "assignment"),
     )
@@ -109,7 +109,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "proto_weight": 1.0,
         "proto_ramp_epochs": 0,
         "left_out": "zero_logit",
-        "query_cluster": "assignment",
         "icsc_levels": "sum",
         "temperature_members": "children",
         "temperature_centre": "centroid",
@@ -171,6 +170,11 @@ def resolve_options(given: Mapping[str, Any] | Namespace) -> Options:
 def needs_tree(options: Options) -> bool:
     """False where nothing selects and the loss is MoCo's."""
     return options.instance_selection or options.prototype_loss
+
+
+def negatives(options: Options) -> int:
+    """How many negatives a query has: the queue without its image's own keys."""
+    return options.queue_size - (2 if options.symmetric else 1) * options.batch_negatives
 
 
 def check_schedule(options: Options, max_epochs: int) -> None:
