@@ -8,9 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from tiny import SMALL, make_images, run_here
 
-from benchmarks import epoch, features, measure, scaling
+from benchmarks import epoch, measure, scaling
 
 original = epoch.Pretraining.epoch
 
@@ -76,18 +75,6 @@ def test_breakdown_of_an_epoch(tmp_path):
 def test_scaling(tmp_path):
     rows = run("scaling", tmp_path)["rows"]
     assert [row["against"] for row in rows] == ["queue", "prototypes", "batch", "images"]
-
-
-def test_features(tmp_path, monkeypatch):
-    """In this process, which spares the imports of each run."""
-    monkeypatch.setattr(features, "run", run_here)
-    monkeypatch.setattr(features, "WAYS", {name: features.WAYS[name] for name in ("a sample", "last keys")})
-    make_images(tmp_path / "images", classes=2, per_class=24)
-    where = ["--images", tmp_path / "images", "--seeds", "3", "--jobs", "1", "--sample", "20", "--k", "3"]
-    tree = "--num_prototypes 2 1 --queue_size 16 --proto_warmup_epochs 1 --max_epochs 2".split()
-    rows = run("features", tmp_path, *where, "--", *SMALL, *tree)["rows"]
-    assert [row["way"] for row in rows] == ["a sample", "last keys"]
-    assert all(0 <= row["knn"][0] <= 100 for row in rows)
 
 
 def test_exponent_of_a_power_law():
