@@ -17,7 +17,7 @@ from benchmarks import measure
 from solo_hcsc import data, pretrain
 
 WAYS = {
-    "one-sided MoCo": "--method hcsc --instance_selection false --prototype_loss false",
+    "one-sided MoCo": "--method hcsc --instance_selection false --prototype_loss false --batch_negatives false",
     "HCSC": "--method hcsc",
     "HCSC, all images": "--method hcsc --clustered_features images",
     "HCSC, a quarter": "--method hcsc --clustered_features images --cluster_sample {quarter}",

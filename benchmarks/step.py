@@ -40,8 +40,11 @@ class Step:
 
     def code(self, coding: SelectiveCoding) -> float:
         z = self.z.clone().requires_grad_()
-        coded = coding(z, self.key, self.index, [], 1.0)
-        coding.enqueue(self.key, self.index, 0)
+        first = coding.options.batch_negatives
+        own = coding.enqueue(self.key, self.index, 0)[:, None] if first else None
+        coded = coding(z, self.key, self.index, [], 1.0, own)
+        if not first:
+            coding.enqueue(self.key, self.index, 0)
         coded.loss.backward()
         return float(sum(value for name, value in coded.parts.items() if name.startswith("left_out"))) / 3
 

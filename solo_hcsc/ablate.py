@@ -26,7 +26,7 @@ def components(_: Sequence[int]) -> dict[str, str]:
         "HP, IL, PL, IS, PS (HCSC)": "",
         "HP, PL, PS": "--instance_loss false --instance_selection false --proto_warmup_epochs 0",
         "HP, IL, IS": "--prototype_loss false --prototype_selection false",
-        "IL (MoCo)": "--instance_selection false --prototype_loss false",
+        "IL": "--instance_selection false --prototype_loss false",
     }
 
 

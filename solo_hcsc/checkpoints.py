@@ -197,7 +197,8 @@ def load_method(path: Path) -> "LightningModule":
         raise UserError(f"{path}: no args.json of a pretraining run beside it, which tells the method and its settings")
     checkpoint = load_checkpoint(path)
     try:
-        model = methods[method](**framework_settings(Namespace(**args)))
+        options = args.get("hcsc_options") or {}  # as they were resolved: a preset may change
+        model = methods[method](**framework_settings(Namespace(**args | options)))
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({error})") from error
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start

@@ -38,6 +38,7 @@ class Coded:
     loss: torch.Tensor
     parts: dict[str, torch.Tensor]
     left_out: Callable[[], list[torch.Tensor]]  # per level (B, Q): True where a queue entry was left out for the query
+    own: torch.Tensor  # (B, K) places in the queue that are no negatives of the query
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class SelectiveCoding(nn.Module):
     queue_clusters: torch.Tensor  # (L, Q) each entry's drawn cluster; -1 before the first clustering
     queue_steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
     assignments: torch.Tensor  # (L, N) each image's cluster; -1 if it was not clustered
-    keys: torch.Tensor  # (S, D) the moving averages of images' keys, to be clustered; 0 before an image's first
+    keys: torch.Tensor  # (S + 1, D) averages of images' keys, 0 before the first; the last row is of images without one
 
     def __init__(self, options: Options, dim: int, num_images: int, seed: int) -> None:
         super().__init__()
@@ -133,10 +134,11 @@ class SelectiveCoding(nn.Module):
         self.shares_draws = plain and options.temperature >= LEAST_TEMPERATURE
         self._parent_draws: dict[int, torch.Tensor] = {}  # per level: cumulative probabilities of Eq. 7 (M_l, M_l+1)
         # Only k-means assignments need to know each image's cluster, and only clusterings of keys the keys.
-        images = num_images if options.query_cluster == "assignment" else 0
+        images = num_images if options.query_cluster == "assignment" and needs_tree(options) else 0
         self.register_buffer("assignments", torch.full((len(options.num_prototypes), images), -1))
-        clusters_keys = options.clustered_features == "keys" and needs_tree(options)
-        self.register_buffer("keys", torch.zeros(clustered_at_most(options, num_images) if clusters_keys else 0, dim))
+        self.averages_keys = options.clustered_features == "keys" and needs_tree(options)
+        rows = clustered_at_most(options, num_images) + 1 if self.averages_keys else 0
+        self.register_buffer("keys", torch.zeros(rows, dim))
         for level, count in enumerate(options.num_prototypes):
             self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
             self.register_buffer(f"temperatures_{level}", torch.ones(count))
@@ -200,15 +202,19 @@ class SelectiveCoding(nn.Module):
 
         A key shows one crop in one light; an average over epochs clusters almost as a pass over centre crops would.
         """
-        if len(self.keys):
-            rows, has_row = _rows(index, self.num_images, len(self.keys))
-            moves = (keys.to(self.keys.dtype) - self.keys[rows]) * NEWEST
-            self.keys.index_add_(0, rows, moves * has_row[:, None])
+        rows = _rows(index, self.num_images, len(self.keys) - 1)
+        self.keys[rows] = self.keys[rows].lerp(keys.to(self.keys.dtype), NEWEST)
+
+    def remembered_images(self) -> torch.Tensor:
+        """The rows (n,) of `keys` that have an image's average."""
+        return self.keys[:-1].any(dim=1).nonzero()[:, 0]
 
     def remembered(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The averages (n, D), as unit vectors, and the indexes (n,) of their images."""
-        rows = self.keys.any(dim=1).nonzero()[:, 0]
-        return F.normalize(self.keys[rows], dim=1), rows * self.num_images // max(1, len(self.keys))
+        rows = self.remembered_images()
+        averages = self.keys[rows]
+        F.normalize(averages, dim=1, out=averages)
+        return averages, rows * self.num_images // (len(self.keys) - 1)
 
     def queue_age(self, step: int) -> torch.Tensor:
         """Mean number of steps since the entries came in."""
@@ -228,7 +234,7 @@ class SelectiveCoding(nn.Module):
     ) -> Coded:
         """Eq. 10 for queries `z (B, D)`, their keys, their images' indexes (B,), and further queries of small crops.
 
-        `own (B, K)`: where the queue has keys of the query's own image, which are no negatives.
+        `own (B, K)`: where the queue has this step's keys of the query's image, which are no negatives, if it has any.
         """
         with torch.autocast(z.device.type, enabled=False):
             z, key, local = z.float(), key.float(), [view.float() for view in local]
@@ -246,7 +252,7 @@ class SelectiveCoding(nn.Module):
     ) -> Coded:
         options, generator = self.options, self.generator(z.device)
         cosines = self._cosines(z)
-        clusters = [self.find_clusters(cosine, index, level) for level, cosine in enumerate(cosines)]
+        clusters = self.find_clusters(cosines, index)
         instance = self._instance_losses(key, own, clusters, generator)
 
         parts: dict[str, torch.Tensor] = {}
@@ -259,7 +265,7 @@ class SelectiveCoding(nn.Module):
                 selecting = instance if options.local_selection else self._instance_losses(key, own, [], generator)
                 loss = loss + over_levels([selecting.of(view)[0] for view in local], options.local_views)
         if self.kept and options.prototype_loss and proto_weight > 0:
-            masks = [self._prototype_mask(own, level, generator) for level, own in enumerate(clusters)]
+            masks = [self._prototype_mask(asked, level, generator) for level, asked in enumerate(clusters)]
             losses = self._prototype_losses(z, cosines, clusters, masks)
             parts |= {f"prototype_loss_{level}": value for level, value in enumerate(losses)}
             loss = loss + proto_weight * losses.mean()
@@ -268,7 +274,7 @@ class SelectiveCoding(nn.Module):
                 views = [self._prototype_losses(view, self._cosines(view), clusters, masks).mean() for view in local]
                 loss = loss + proto_weight * over_levels(views, options.local_views)
         parts |= {f"left_out_{level}": share for level, share in enumerate(instance.shares())}
-        return Coded(loss, parts, instance.left_out)
+        return Coded(loss, parts, instance.left_out, own)
 
     def _instance_losses(
         self, key: torch.Tensor, own: torch.Tensor, clusters: list[torch.Tensor], generator: torch.Generator
@@ -289,12 +295,19 @@ class SelectiveCoding(nn.Module):
         return [z @ self.level(number)[0].T for number in range(len(self.kept))]
 
     @torch.no_grad()
-    def find_clusters(self, cosine: torch.Tensor, index: torch.Tensor, level: int) -> torch.Tensor:
-        """c(z): the queries' clusters (B,) at a level."""
-        if self.options.query_cluster == "assignment":
-            known = self.assignments[level, index]
-            return torch.where(known >= 0, known, most_similar(cosine, None))
-        return most_similar(cosine, self.level(level)[1] if self.options.query_cluster == "similarity" else None)
+    def find_clusters(self, cosines: list[torch.Tensor], index: torch.Tensor) -> list[torch.Tensor]:
+        """c(z): the queries' clusters (B,) at every level."""
+        levels = [self.level(number) for number in range(len(self.kept))]
+        if self.options.query_cluster == "cosine":
+            return [most_similar(cosine, None) for cosine in cosines]
+        if self.options.query_cluster == "similarity":
+            return [most_similar(cosine, level[1]) for cosine, level in zip(cosines, levels, strict=True)]
+        clusters: list[torch.Tensor] = []
+        for number, cosine in enumerate(cosines):  # an image that was not clustered: the nearest, then its parents
+            found = levels[number - 1][2][clusters[-1]] if number else most_similar(cosine, None)
+            known = self.assignments[number, index]
+            clusters.append(torch.where(known >= 0, known, found))
+        return clusters
 
     @torch.no_grad()
     def left_out(self, clusters: list[torch.Tensor], candidates: torch.Tensor) -> list[torch.Tensor]:
@@ -379,10 +392,10 @@ class SelectiveCoding(nn.Module):
         self._parent_draws.clear()
 
 
-def _rows(index: torch.Tensor, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows (B,) of images in a table for `size` of them at equal distances, and whether each has one (B,)."""
+def _rows(index: torch.Tensor, images: int, size: int) -> torch.Tensor:
+    """The rows (B,) of images in a table for `size` of them at equal distances; `size` for one without a row."""
     rows = -(-index * size // images)
-    return rows.clamp(max=size - 1), (rows * images // size == index) & (rows < size)
+    return torch.where(rows * images // size == index, rows, size)
 
 
 def _places(first: torch.Tensor, count: int, size: int) -> torch.Tensor:

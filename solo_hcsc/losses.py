@@ -1,8 +1,8 @@
 """The losses: Eq. 1 and 2, and their means over levels, Eq. 6 and 9.
 
 Shapes: `z (B, D)` queries, `key (B, D)`, `queue (Q, D)`, `prototypes (M, D)`, `temperatures (M,)`, `clusters (B,)`,
-`keep (B, Q)` or `(B, M)`: False where a negative is left out, `own (B, K)`: queue entries of the query's own image,
-which are no negatives. Vectors have unit length.
+`keep (B, Q)` or `(B, M)`: False where a negative is left out, `own (B, K)`: the queue entries of this step that
+are of the query's image, which are no negatives. Vectors have unit length.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def info_nce(
     """Eq. 1, the mean over queries: each query's key against the queue entries it keeps."""
     positive = (z * key).sum(dim=1, keepdim=True) / temperature
     negative = _mask_logits(z @ queue.T / temperature, keep, left_out)
-    if own is not None:
+    if own is not None and own.size(1):
         negative = negative.scatter(1, own, torch.finfo(negative.dtype).min)
     return (torch.cat([positive, negative], dim=1).logsumexp(dim=1) - positive[:, 0]).mean()
 

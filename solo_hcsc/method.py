@@ -19,7 +19,6 @@ from solo_hcsc.errors import UserError, note
 from solo_hcsc.health import Health, of_epoch, of_tree
 from solo_hcsc.hierarchy import build_hierarchy, import_faiss
 from solo_hcsc.options import (
-    Options,
     add_option_flags,
     as_dict,
     check_images,
@@ -31,7 +30,7 @@ from solo_hcsc.options import (
 
 # Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
-LARGE_KEYS = 2e9  # bytes
+LARGE = 2e9  # bytes
 
 
 class HCSC(BaseMomentumMethod):
@@ -59,11 +58,11 @@ class HCSC(BaseMomentumMethod):
         self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
         initialize_momentum_params(self.projector, self.momentum_projector)
         self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
-        keys = self.coding.keys.numel() * self.coding.keys.element_size()
-        if keys > LARGE_KEYS:
+        kept = sum(buffer.numel() * buffer.element_size() for buffer in (self.coding.keys, self.coding.assignments))
+        if kept > LARGE:
             note(
-                f"the last keys of {num_images} images take {keys / 1e9:.1f} GB in every process and checkpoint; "
-                "--cluster_sample 1000000 clusters so many"
+                f"what HCSC keeps of {num_images} images takes {kept / 1e9:.1f} GB in every process and checkpoint; "
+                "--cluster_sample 1000000 keeps the keys of so many, --query_cluster cosine no clusters"
             )
         # Identical in all processes by construction: DDP need not send them around at every step.
         self._ddp_params_and_buffers_to_ignore = [f"coding.{name}" for name, _ in self.coding.named_buffers()]
@@ -87,7 +86,17 @@ class HCSC(BaseMomentumMethod):
         check_schedule(options, args.max_epochs)
         if needs_tree(options):
             import_faiss()
-        _check_queue(options, args.batch_size)
+
+    @staticmethod
+    def check_batch(args: Namespace, batch: int) -> None:
+        """Refuses more keys in a `batch` over all processes than the queue takes; called by solo_hcsc.pretrain."""
+        options = resolve_options(args)
+        keys = 2 * batch if options.symmetric else batch
+        if options.queue_size < keys:
+            raise UserError(
+                f"--queue_size {options.queue_size}: smaller than the {keys} keys of a batch over all processes; "
+                "give at least as many"
+            )
 
     @property
     def resolved_options(self) -> dict[str, Any]:
@@ -109,10 +118,6 @@ class HCSC(BaseMomentumMethod):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint.update(self.resolved_options)
 
-    def on_train_start(self) -> None:
-        super().on_train_start()
-        _check_queue(self.options, self.batch_size * self.trainer.world_size)
-
     # ---- before an epoch: the tree of prototypes ----
 
     def on_train_epoch_start(self) -> None:
@@ -123,11 +128,12 @@ class HCSC(BaseMomentumMethod):
 
     def cluster(self) -> None:
         """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
-        embeddings: torch.Tensor | None
-        embeddings, images = self.coding.remembered()
-        if len(embeddings) < clustered_at_least(self.options):  # the first epoch has no keys yet, other options never
-            embeddings, images = self.extract()
-        if embeddings is not None and self.global_rank == 0:
+        # The first epoch has no keys yet, other options never.
+        keys_do = len(self.coding.remembered_images()) >= clustered_at_least(self.options)
+        embeddings, images = (None, None) if keys_do else self.extract()
+        if self.global_rank == 0:
+            if embeddings is None or images is None:
+                embeddings, images = self.coding.remembered()
             seed = self.seed * 1000 + self.current_epoch
             last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
             hierarchy = build_hierarchy(embeddings, self.options, seed, last)
@@ -211,16 +217,15 @@ class HCSC(BaseMomentumMethod):
         local = [F.normalize(self.projector(self.encoder(v)), dim=1) for v in views[self.num_large_crops :]]
 
         gathered, labels = [self._gather(k) for k in key], self._gather(targets)
-        own = index.new_empty(len(index), 0)  # the queue has older keys only, unless those of the batch come first
-        if self.options.batch_negatives:
-            own = self._enqueue(gathered, labels)
+        own = self._enqueue(gathered, labels) if self.options.batch_negatives else None
         weight = self.proto_weight()
         coded = [self.coding(q, k, index, local, weight, own) for q, k in zip(z, key, strict=True)]
         self.loss_terms = coded[0].parts  # named if the loss is not finite
-        self._log_coding(coded[0], targets, own, batch_idx)
-        if not self.options.batch_negatives:
+        self._log_coding(coded[0], targets, batch_idx)
+        if own is None:
             self._enqueue(gathered, labels)
-        self.coding.remember(torch.stack(gathered).mean(dim=0), self._gather(index))
+        if self.coding.averages_keys:
+            self.coding.remember(torch.stack(gathered).mean(dim=0), self._gather(index))
 
         class_loss = self._log_classifiers(online, target, targets)
         loss = torch.stack([one.loss for one in coded]).mean()
@@ -266,13 +271,13 @@ class HCSC(BaseMomentumMethod):
         """Logs means over the epoch and the processes; means of every step would make the processes wait for it."""
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=True)
 
-    def _log_coding(self, coded: Coded, targets: torch.Tensor, own: torch.Tensor, batch_idx: int) -> None:
+    def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
         log = {name: part.detach() for name, part in coded.parts.items()}
         if batch_idx % STEPS_BETWEEN_PRECISION == 0:
             log["queue_age"] = self.coding.queue_age(self.global_step)
             if self.num_classes > 1:
                 for level, out in enumerate(coded.left_out()):
-                    found = precision_and_recall(out, targets, self.coding.queue_labels, own)
+                    found = precision_and_recall(out, targets, self.coding.queue_labels, coded.own)
                     log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
         self._log_epoch(log)
 
@@ -283,12 +288,6 @@ def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
         return range(images)
     first = random.Random(f"{seed} {epoch}").random()
     return [int((number + first) * images / sample) for number in range(sample)]
-
-
-def _check_queue(options: Options, batch: int) -> None:
-    keys = 2 * batch if options.symmetric else batch
-    if options.queue_size < keys:
-        raise UserError(f"--queue_size {options.queue_size}: smaller than the {keys} keys of a batch")
 
 
 def _projector(features: int, hidden: int, output: int) -> nn.Sequential:

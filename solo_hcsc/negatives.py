@@ -45,8 +45,8 @@ def query_clusters(tree: Tree, z: torch.Tensor) -> list[torch.Tensor]:
     coding = tree.coding
     if coding.options.query_cluster == "assignment":  # the run knows its training images' only; the tree any image's
         return [torch.from_numpy(clusters) for clusters in tree.assign(z.numpy())]
-    index = torch.arange(len(z))
-    return [coding.find_clusters(z @ coding.level(level)[0].T, index, level) for level in range(len(coding.kept))]
+    cosines = [z @ coding.level(level)[0].T for level in range(len(coding.kept))]
+    return coding.find_clusters(cosines, torch.arange(len(z)))
 
 
 def find_left_out(tree: Tree, embeddings: np.ndarray, labels: np.ndarray, shown: Sequence[int]) -> LeftOut:

@@ -47,7 +47,7 @@ class Options:
     left_out: str = option("removed", "a left-out negative is removed, or has logit 0", ("removed", "zero_logit"))
     query_cluster: str = option(
         "assignment",
-        "a query's cluster: the most similar one by Eq. 3, the nearest by cosine, or its image's in k-means",
+        "a query's cluster: the most similar by Eq. 3, the nearest by cosine, or its image's in k-means, if it had one",
         ("similarity", "cosine", "assignment"),
     )
     icsc_levels: str = option("mean", "the instance loss over levels (Eq. 6)", ("mean", "sum"))
@@ -168,12 +168,12 @@ def resolve_options(given: Mapping[str, Any] | Namespace) -> Options:
 
 
 def needs_tree(options: Options) -> bool:
-    """False where nothing selects and the loss is MoCo's."""
+    """False where nothing selects and the loss is InfoNCE."""
     return options.instance_selection or options.prototype_loss
 
 
 def negatives(options: Options) -> int:
-    """How many negatives a query has: the queue without its image's own keys."""
+    """How many negatives a query has: the queue without this step's keys of its image."""
     return options.queue_size - (2 if options.symmetric else 1) * options.batch_negatives
 
 

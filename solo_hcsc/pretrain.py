@@ -296,6 +296,10 @@ def set_up(args: Namespace) -> None:
                 f"--queue_size {args.queue_size}: {args.method} wants a multiple of the batch over all "
                 f"processes, {args.batch_size * processes}"
             )
+    elif args.method == "hcsc":
+        from solo_hcsc.method import HCSC
+
+        HCSC.check_batch(args, args.batch_size * processes)
     elif args.method == "swav" and 0 < args.queue_size // processes < args.batch_size:
         raise UserError(f"--queue_size {args.queue_size} is smaller than one batch over all processes")
 

@@ -43,7 +43,7 @@ def batch(size=6):
 
 def test_without_selection_and_prototypes_it_is_mocos_info_nce():
     z, key, index, local = batch()
-    coding = make(instance_selection=False, prototype_loss=False)
+    coding = make(clustered=False, instance_selection=False, prototype_loss=False)
     expected = moco_loss_func(z, key, coding.queue.T, coding.options.temperature)
     assert coding(z, key, index, local, 1.0).loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
@@ -202,7 +202,7 @@ def record(monkeypatch, name):
 def test_small_crops_are_further_queries():
     z, key, index, _ = batch()
     local = [unit(6, D, seed=seed) for seed in (4, 5)]
-    plain = {"instance_selection": False, "prototype_selection": False}
+    plain = {"clustered": False, "instance_selection": False, "prototype_selection": False}
     # A small crop's prototype is the one of the large crop, so compare the instance terms alone.
     own = [make(**plain, prototype_loss=False)(view, key, index, [], 1.0).loss for view in (z, *local)]
     mean = make(**plain, prototype_loss=False)(z, key, index, local, 1.0).loss
@@ -291,6 +291,9 @@ def test_averages_of_an_images_keys_are_clustered():
     coding.remember(second, index)
     expected = F.normalize(first / 4 + second / 2, dim=1)
     torch.testing.assert_close(coding.remembered()[0], expected[index.argsort()])
+    for _ in range(20):
+        coding.remember(second.repeat(5, 1), index.repeat(5))
+    torch.testing.assert_close(coding.remembered()[0], second[index.argsort()]), "an image may come more than once"
     assert len(make(clustered_features="images").keys) == 0, "nothing is kept where nothing needs it"
 
 
@@ -301,7 +304,8 @@ def test_sample_keeps_averages_of_images_at_equal_distances(sample):
     for part in torch.randperm(N, generator=torch.Generator().manual_seed(0)).split(32):
         coding.remember(written[part], part)
     embeddings, images = coding.remembered()
-    assert len(coding.keys) == len(images) == sample
+    assert len(images) == sample
+    assert (sample == N) == (coding.keys[-1] == 0).all(), "images without a row share the last"
     assert images[0] == 0
     assert set(images.diff().tolist()) <= {N // sample, -(-N // sample)}
     torch.testing.assert_close(embeddings, written[images])
@@ -312,10 +316,11 @@ def test_image_that_was_not_clustered_has_the_nearest_cluster():
     tree, images = build_hierarchy(unit(50, D, seed=7), coding.options), torch.arange(0, 100, 2)
     coding.install(tree, 1, images)
     z = unit(100, D, seed=5)
-    for level, cosine in enumerate(coding._cosines(z)):
-        found = coding.find_clusters(cosine, torch.arange(100), level)
+    nearest = (z @ coding.level(0)[0].T).argmax(dim=1)
+    for level, found in enumerate(coding.find_clusters(coding._cosines(z), torch.arange(100))):
         assert torch.equal(found[::2], tree.assignments[level])
-        assert torch.equal(found[1::2], cosine.argmax(dim=1)[1::2])
+        assert torch.equal(found[1::2], nearest[1::2])
+        nearest = coding.level(level)[2][nearest]
 
 
 class NoGenerator(SelectiveCoding):
@@ -385,6 +390,8 @@ def test_presets_differ_as_documented():
     paper, official, recommended = (resolve_options({"preset": name}) for name in PRESETS)
     assert (paper.left_out, official.left_out, recommended.left_out) == ("removed", "zero_logit", "removed")
     assert (paper.query_cluster, official.query_cluster) == ("similarity", "assignment")
+    assert recommended.query_cluster == "assignment"
+    assert (paper.batch_negatives, official.batch_negatives, recommended.batch_negatives) == (False, False, True)
     assert (paper.icsc_levels, official.icsc_levels) == ("mean", "sum")
     assert (paper.temperature_members, official.temperature_members) == ("images", "children")
     assert (paper.temperature_scaling, official.temperature_scaling) == ("none", "clipped")

@@ -24,7 +24,6 @@ from solo_hcsc.method import HCSC
 pytest.importorskip("nvidia.dali")
 
 HCSC_FLAGS = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 0".split()
-ASSIGNED = "--query_cluster assignment --clustered_features images".split()
 ON_CPU = ["--dali", "--dali_device", "cpu"]
 
 
@@ -329,7 +328,7 @@ def seen(monkeypatch) -> list[tuple[int, list[int], list[int]]]:
 
 
 def test_assigned_queries_train_and_a_resumed_run_goes_on_with_its_own_epoch(custom, tmp_path, seen):
-    flags = [*custom, *SMALL, *ON_CPU, *HCSC_FLAGS, *ASSIGNED, "--seed", "3"]
+    flags = [*custom, *SMALL, *ON_CPU, *HCSC_FLAGS, "--seed", "3"]
     run_here("pretrain", *flags, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "first")
     whole = list(seen)
     assert [epoch for epoch, *_ in whole] == [0] * 4 + [1] * 4
@@ -358,7 +357,7 @@ def test_small_crops_train(custom, tmp_path, seen):
 
 def test_unlabelled_images_of_nested_folders_train_with_their_indexes(colours, tmp_path, seen):
     where = ["--dataset", "custom", "--data_dir", colours, "--train_dir", "train", "--no_labels"]
-    flags = [*where, *SMALL, *ON_CPU, *HCSC_FLAGS, *ASSIGNED, "--num_prototypes", "3", "2"]
+    flags = [*where, *SMALL, *ON_CPU, *HCSC_FLAGS, "--num_prototypes", "3", "2"]
     run_here("pretrain", *flags, "--max_epochs", "1", "--checkpoint_dir", tmp_path)
     assert len({i for _, index, _ in seen for i in index}) == 16
     assert {label for *_, labels in seen for label in labels} == {-1}

@@ -118,7 +118,8 @@ def test_eq_3_4_and_7(kind):
 def test_gradients_agree_with_finite_differences(left_out):
     z, key, queue, prototypes, temperatures, _, _, clusters, _ = case("random")
     z.requires_grad_()
-    assert gradcheck(lambda x: losses.info_nce(x, key, queue, 0.2, masks(B, Q), left_out), z)
+    own = torch.arange(B)[:, None]
+    assert gradcheck(lambda x: losses.info_nce(x, key, queue, 0.2, masks(B, Q), left_out, own), z)
     keep = masks(B, M)
     assert gradcheck(lambda x: losses.proto_nce(x, prototypes, temperatures, clusters, keep, left_out), z)
 
@@ -133,20 +134,22 @@ SHARED = {  # queries, entries, clusters they have in common, and the way that t
 
 @pytest.mark.parametrize("shape", SHARED)
 @pytest.mark.parametrize("tau", [0.2, losses.LEAST_TEMPERATURE])
-def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau):
+@pytest.mark.parametrize("in_queue", [0, 2])
+def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau, in_queue):
     batch, size, clusters, way = SHARED[shape]
     generator = torch.Generator().manual_seed(0)
     z, key, queue = unit(batch, D, seed=1).float(), unit(batch, D, seed=2).float(), unit(size, D, seed=3).float()
     drawn = torch.randint(clusters, (3, size), generator=generator)
-    own = torch.randint(clusters, (3, batch), generator=generator)
+    asked = torch.randint(clusters, (3, batch), generator=generator)
+    own = torch.stack([torch.arange(batch), torch.arange(batch) + batch], dim=1)[:, :in_queue]
     drawn[1] = -1  # a level that leaves out nothing
     drawn[2] += 1000  # and one whose clusters are in no query's reach
-    pairs, _ = losses._left_out(drawn, own, torch.ones(batch, size))
+    pairs, _ = losses._left_out(drawn, asked, torch.ones(batch, size))
     assert type(pairs).__name__ == way
     fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
-    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, own)
-    keep = [a != c[:, None] for a, c in zip(drawn, own, strict=True)]
-    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask) for mask in keep])
+    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, asked, own)
+    keep = [a != c[:, None] for a, c in zip(drawn, asked, strict=True)]
+    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask, own=own) for mask in keep])
     (3 * mean).backward()
     (3 * expected.mean()).backward()
     torch.testing.assert_close(levels, expected, rtol=1e-5, atol=1e-5)

@@ -126,7 +126,7 @@ def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path
     assert [last for _, last in clustered] == [0, 2], "the second goes on from the first"
     for embeddings, _ in clustered:
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(len(embeddings)))
-    assert torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.keys"].shape == (36, 128)
+    assert torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.keys"].shape == (36 + 1, 128)
 
 
 def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, tmp_path):
@@ -162,7 +162,7 @@ def test_without_batch_negatives_the_queue_has_older_keys_only(monkeypatch, cust
     code, steps = SelectiveCoding.forward, []
 
     def coded(self, z, key, index, local, weight, own):
-        assert own.shape == (8, 0)
+        assert own is None
         steps.append(int(self.queue_steps.max()))
         return code(self, z, key, index, local, weight, own)
 
@@ -266,6 +266,14 @@ BAD = {
     "too many": (["--num_prototypes", "30", "6"], "needs 60 images (--min_cluster_size 2 each) and there are 36"),
     "temperature": (["--temperature", "0"], "--temperature 0.0: must be greater than 0"),
     "queue": (["--queue_size", "4"], "--queue_size 4: smaller than the 8 keys of a batch"),
+    "queue of both views": (
+        ["--queue_size", "15", "--symmetric"],
+        "--queue_size 15: smaller than the 16 keys of a batch",
+    ),
+    "queue of two processes": (
+        "--queue_size 15 --devices 2 --strategy ddp --accelerator cpu".split(),
+        "--queue_size 15: smaller than the 16 keys of a batch over all processes",
+    ),
     "warm-up": (["--max_epochs", "1"], "--proto_warmup_epochs 1: must be shorter"),
 }
 
@@ -288,9 +296,9 @@ def test_images_of_one_class_train(tmp_path):
     run_here("pretrain", *where, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs")
 
 
-def test_large_ring_of_keys_is_announced(monkeypatch, custom, tmp_path, capsys):
-    monkeypatch.setattr(solo_hcsc.method, "LARGE_KEYS", 36 * 128 * 4 - 1)
+def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, capsys):
+    monkeypatch.setattr(solo_hcsc.method, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
     pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2"]))
-    assert "the last keys of 36 images take 0.0 GB in every process and checkpoint" in capsys.readouterr().err
+    assert "what HCSC keeps of 36 images takes 0.0 GB in every process and checkpoint" in capsys.readouterr().err
     pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"]))
     assert not capsys.readouterr().err
