@@ -11,6 +11,7 @@ from tiny import SMALL, make_images, only, run_here
 import solo_hcsc.coding
 import solo_hcsc.method
 from solo_hcsc import data, pretrain
+from solo_hcsc.checkpoints import load_method
 from solo_hcsc.coding import SelectiveCoding
 from solo_hcsc.images import read_image
 from solo_hcsc.method import HCSC, spread
@@ -302,3 +303,24 @@ def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, caps
     assert "what HCSC keeps of 36 images takes 0.0 GB in every process and checkpoint" in capsys.readouterr().err
     pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"]))
     assert not capsys.readouterr().err
+
+
+def test_run_loads_with_the_options_it_was_trained_with(custom, tmp_path):
+    """A flag that was not given is recorded as such, and what its preset makes of it may change."""
+    run_here(
+        "pretrain",
+        *custom,
+        *SMALL,
+        *TREE,
+        "--query_cluster",
+        "cosine",
+        "--max_epochs",
+        "2",
+        "--checkpoint_dir",
+        tmp_path,
+    )
+    file = only(tmp_path, "args.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"query_cluster": None}))
+    model = load_method(only(tmp_path, "*.ckpt"))
+    assert model.options.query_cluster == "cosine"
+    assert model.coding.assignments.shape == (2, 0)
