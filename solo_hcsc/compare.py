@@ -92,6 +92,7 @@ class Study:
         if own.out.exists() and not own.out.is_dir():
             raise UserError(f"--out {own.out}: is a file; give a folder")
         check_unchanged(own.out, variants)
+        check_test_images(own, self.first)
         self.experiments: Experiments = Experiments(own.out, evaluations(own, self.first))
 
     def of_before(self) -> dict[str, Namespace]:
@@ -152,6 +153,8 @@ class Study:
 
     def about(self) -> dict[str, Any]:
         settings = {flag: _said(self.first, flag) for flag in settings_of(self.first)}
+        if self.own.test_dir is not None:
+            settings["test_dir"] = str(self.own.test_dir)
         what = ", ".join(self.own.methods) if self.kind == "compare" else f"HCSC's {self.own.table}"
         return {
             "title": f"{what} on {_data(self.first)}",
@@ -169,6 +172,12 @@ def add_flags(parser: Parser) -> None:
     group.add_argument("--seeds", nargs="+", type=int, default=[0], help="one run of each with each seed")
     group.add_argument(
         "--out", type=Path, default=Path("trained_models/comparison"), help="folder of the runs and the report"
+    )
+    group.add_argument(
+        "--test_dir",
+        type=Path,
+        help="folder below --data_dir whose images the evaluations judge by, where those of --val_dir, which the "
+        "learning curves are of, served to choose settings; if not given, --val_dir",
     )
     group.add_argument(
         "--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS), help="what is done with each run"
@@ -224,14 +233,26 @@ def check_alike(arguments: dict[str, Namespace]) -> None:
                 )
 
 
+def check_test_images(own: Namespace, args: Namespace) -> None:
+    from solo_hcsc.data import check_folder
+
+    if own.test_dir is None:
+        return
+    if args.dataset != "custom":
+        raise UserError(
+            f"--test_dir {own.test_dir}: is for --dataset custom; {args.dataset} has test images of its own"
+        )
+    check_folder("--test_dir", args.data_dir / own.test_dir)
+
+
 def evaluations(own: Namespace, args: Namespace) -> "list[Evaluation]":
     """The commands that each run goes through, on the images that it was pretrained on."""
     from solo_hcsc.experiments import Evaluation
 
     images = ["--dataset", args.dataset, "--data_dir", args.data_dir]
-    for flag in ("train_dir", "val_dir"):
-        if getattr(args, flag) is not None:
-            images += [f"--{flag}", getattr(args, flag)]
+    for flag, folder in (("--train_dir", args.train_dir), ("--val_dir", own.test_dir or args.val_dir)):
+        if folder is not None:
+            images += [flag, folder]
     images += ["--crop_size", args.crop_size[0], "--num_workers", args.num_workers]
     images += ["--mean", *args.mean, "--std", *args.std]
     if args.accelerator in ("cpu", "gpu"):

@@ -146,15 +146,18 @@ def read_json(file: Path) -> Any:
 def outcome(comparison: Comparison) -> list[tuple[str, str]]:
     """The best row in each accuracy and its lead over the others, as the subject of a sentence and the rest of it."""
     found = [sentence for measure in ("knn", "linear") if (sentence := _outcome(comparison, measure))]
-    if len(found) == 2 and found[0][0] == found[1][0]:
+    same = len(found) == 2 and found[0][0] == found[1][0]
+    if same:
         found[1] = ("", f"It also{found[1][1]}")
+    if same and comparison.kind == "compare" and comparison.budget == "epochs":
+        time = _at_equal_time(_ranked(comparison, "knn"))
+        found += [("", time)] if time else []
     return found
 
 
 def _outcome(comparison: Comparison, measure: str) -> tuple[str, str] | None:
     kind = MEASURES[measure]
-    having = [row for row in comparison.rows if measure in row.measures]
-    ranked = sorted(having, key=lambda row: -row.measures[measure].mean)
+    ranked = _ranked(comparison, measure)
     if not ranked:
         return None
     best, *others = ranked
@@ -184,6 +187,26 @@ def _outcome(comparison: Comparison, measure: str) -> tuple[str, str] | None:
     what = "variants" if comparison.ablates else "methods"
     among = f" of the {len(ranked)} {what} that have one" if missing else ""
     return quoted(best.name), f" has the best {kind.long}{among}, {reached}: {'; '.join(parts)}."
+
+
+def _ranked(comparison: Comparison, measure: str) -> list[Row]:
+    """The rows that have a measure, the best first."""
+    having = [row for row in comparison.rows if measure in row.measures]
+    return sorted(having, key=lambda row: -row.measures[measure].mean)
+
+
+def _at_equal_time(ranked: Sequence[Row]) -> str | None:
+    """Whether those behind had less time than the best, by the epochs that `--budget seconds` would give them."""
+    best, *others = ranked
+    pace = best.cost.epoch_seconds
+    paces = {row.name: row.cost.epoch_seconds for row in others if row.cost.epoch_seconds}
+    if not pace or not paces or not best.cost.epochs:
+        return None
+    epochs = {name: round(best.cost.epochs * pace / other) for name, other in paces.items()}
+    more = [f"{count} of {quoted(name)}" for name, count in epochs.items() if count > best.cost.epochs]
+    if more:
+        return f"In the time of its {best.cost.epochs:g} epochs there are {listed(more)}; --budget seconds adds those."
+    return "No other has more epochs in the same time, so it leads at equal time too."
 
 
 def best_in(rows: Iterable[Row], measure: str) -> float | None:

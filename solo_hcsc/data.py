@@ -60,7 +60,7 @@ def resolve_folders(args: Namespace, needs_val: bool) -> None:
         args.val_dir = Path(args.dataset, "val")
     for flag, folder in (("--train_dir", args.train_dir), ("--val_dir", args.val_dir)):
         if folder is not None:
-            _check_folder(flag, args.data_dir / folder)
+            check_folder(flag, args.data_dir / folder)
 
 
 def in_folders(args: Namespace) -> bool:
@@ -300,7 +300,7 @@ def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     return _Reindexed(dataset, sorted(kept))
 
 
-def _check_folder(flag: str, path: Path) -> None:
+def check_folder(flag: str, path: Path) -> None:
     if not path.exists():
         raise UserError(f"{flag}: {path} does not exist; check --data_dir and {flag}")
     if not path.is_dir():

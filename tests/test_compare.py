@@ -79,6 +79,16 @@ def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_p
     assert [epoch for epoch, _ in row["runs"][0]["curves"]["val_knn_acc1"]] == [0, 1]
 
 
+def test_test_images_are_for_the_evaluations_alone(flags, called, tmp_path):
+    run_here("compare", *ONE, *flags, "--test_dir", "train", "--evaluations", "knn", "clustering")
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert (found["settings"]["val_dir"], found["settings"]["test_dir"]) == ("val", "train")
+    (run,) = found["rows"][0]["runs"]
+    assert "--val_dir val" in run["command"]
+    for command in run["evaluation_commands"]:
+        assert "--val_dir train" in command
+
+
 def test_failed_run_is_said_and_the_others_are_kept(flags, called, tmp_path, capsys):
     both = [*BOTH[:-1], f"{BOTH[-1]} --lr 1e30"]
     with pytest.raises(SystemExit) as ended:
@@ -124,6 +134,8 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         ),
         ("--methods simclr --num_prototypes 4 2", "simclr: unknown flag or stray value --num_prototypes"),
         ("--methods simclr --simclr '--train_dir nowhere'", "simclr: --train_dir"),
+        ("--methods simclr --test_dir nowhere", "--test_dir: "),
+        ("--methods simclr --dataset cifar10 --test_dir val", "--test_dir val: is for --dataset custom; cifar10 has"),
         ("--methods simclr --no_labels", "--no_labels: an evaluation needs labels"),
     ],
 )

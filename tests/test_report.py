@@ -190,12 +190,22 @@ def test_title_and_place_can_be_chosen(tmp_path, capsys):
 
 def test_clear_win_is_called_one(tmp_path):
     write(tmp_path, comparison())
-    knn, linear = outcome(tmp_path)
+    knn, linear, time = outcome(tmp_path)
     assert knn == (
         "hcsc has the best KNN accuracy, 45.20 %: ahead of swav (by 3.80 points) and mocov2plus (by 4.00 points) by "
         "more than the spread over seeds."
     )
     assert linear.startswith("It also has the best linear accuracy, 50.20 %: ahead of swav")
+    assert time == "No other has more epochs in the same time, so it leads at equal time too."
+
+
+def test_less_time_for_those_behind_is_told(tmp_path):
+    content = comparison()
+    content["rows"][1]["cost"]["epoch_seconds"], content["rows"][2]["cost"]["epoch_seconds"] = 55, 30  # hcsc: 60
+    write(tmp_path, content)
+    assert outcome(tmp_path)[2] == "In the time of its 4 epochs there are 8 of swav; --budget seconds adds those."
+    write(tmp_path, content | {"budget": "seconds"})
+    assert len(outcome(tmp_path)) == 2, "there are rows that had the time"
 
 
 def test_gap_within_the_spread_is_called_so(tmp_path):
