@@ -123,10 +123,11 @@ class Experiments:
         todo = [(variant, seed) for seed in seeds for variant in variants]
         for number, (variant, seed) in enumerate(todo):
             label, started = f"{variant.name}, seed {seed}", time.monotonic()
-            left = f"; about {clock(statistics.mean(self._took) * (len(todo) - number))} left" if self._took else ""
+            whole = sum(not (self._folder(*one) / "run.json").is_file() for one in todo[number:])
+            left = f"; about {clock(statistics.mean(self._took) * whole)} left" if self._took and whole else ""
             print(f"[{number + 1}/{len(todo)}] {label}{left}", flush=True)
             try:
-                worked = self._one(variant, seed, seed == seeds[0])
+                pretrained = self._one(variant, seed, seed == seeds[0])
             except RunFailed as error:
                 self.failed[label] = str(error)
                 print(f"    failed: {error}", flush=True)
@@ -134,12 +135,12 @@ class Experiments:
                 self.elsewhere.append(label)
                 print("    another process works on it", flush=True)
             else:
-                if worked:
+                if pretrained:
                     self._took.append(time.monotonic() - started)
 
     def _one(self, variant: Variant, seed: int, first: bool) -> bool:
-        """A run from pretraining to its last evaluation, or what is left of it; False if it was finished before."""
-        folder = self.out / variant.folder / f"seed-{seed}"
+        """A run from pretraining to its last evaluation, or what is left of it; False if it was pretrained before."""
+        folder = self._folder(variant, seed)
         folder.mkdir(parents=True, exist_ok=True)
         log, record = folder / "log.txt", folder / "run.json"
         with taking(folder) as lock:
@@ -163,7 +164,10 @@ class Experiments:
         found = read_run(record)
         shown = ", ".join(f"{name} {_headline(result)}" for name, result in found.results.items())
         print(f"    {'' if steps else 'finished before: '}{shown}", flush=True)
-        return bool(steps)
+        return any(module == "pretrain" for module, _ in steps)
+
+    def _folder(self, variant: Variant, seed: int) -> Path:
+        return self.out / variant.folder / f"seed-{seed}"
 
 
 def finished_runs(out: Path) -> list[Finished]:

@@ -63,6 +63,14 @@ def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_p
     called.clear()
     run_here("compare", *ONE, "--seeds", 0, 1, *flags)
     assert called == []
+    for file in (tmp_path / "out").rglob("knn-*.json"):
+        file.unlink()
+    capsys.readouterr()
+    run_here("compare", *ONE, "--seeds", 0, 1, *flags)
+    assert called == ["knn hcsc seed-0", "knn hcsc seed-1"]
+    assert " left" not in capsys.readouterr().out, "an evaluation does not tell how long a whole run takes"
+
+    called.clear()
     run_here("compare", "--methods", "simclr", *flags, "--evaluations", "knn")
     assert called == ["pretrain simclr seed-0", "knn simclr seed-0"]
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and runs one of the ablations on scikit-learn's digits:
 # bash scripts/ablate/digits.sh components|levels|prototypes|choices [flags]
+# The settings are those of scripts/compare/digits.sh: 2 minutes a row and seed on a CPU core.
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 table=${1:?say which table: components, levels, prototypes or choices}
 
@@ -10,7 +11,7 @@ python -m solo_hcsc.ablate \
     --out "trained_models/ablate/digits-$table" \
     --dataset digits \
     --encoder resnet18 \
-    --max_epochs 10 \
+    --max_epochs 8 \
     --batch_size 64 \
     --num_workers 2 \
     --optimizer sgd \
@@ -30,9 +31,10 @@ python -m solo_hcsc.ablate \
     --num_prototypes 30 20 10 \
     --min_cluster_size 3 \
     --queue_size 128 \
-    --temperature 0.1 \
-    --base_tau_momentum 0.99 \
+    --symmetric true \
+    --temperature 0.2 \
+    --base_tau_momentum 0.9 \
     --final_tau_momentum 0.99 \
-    --proto_warmup_epochs 3 \
+    --proto_warmup_epochs 2 \
     --linear "--cache_features --optimizer sgd --lr 0.1 --scheduler cosine --weight_decay 0 --max_epochs 30 --batch_size 64" \
     "${@:2}"

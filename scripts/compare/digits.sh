@@ -31,8 +31,8 @@ python -m solo_hcsc.compare \
     --gaussian_prob 0 \
     --knn_eval \
     --linear "--cache_features --optimizer sgd --lr 0.1 --scheduler cosine --weight_decay 0 --max_epochs 30 --batch_size 64" \
-    --hcsc "--num_prototypes 60 30 15 --queue_size 128 --temperature 0.1 --proto_warmup_epochs 2
-        --base_tau_momentum 0.99 --final_tau_momentum 0.99" \
+    --hcsc "--num_prototypes 60 30 15 --queue_size 128 --symmetric true --temperature 0.2 --proto_warmup_epochs 2
+        --base_tau_momentum 0.9 --final_tau_momentum 0.99" \
     --mocov2plus "--queue_size 128 --temperature 0.2 --base_tau_momentum 0.99 --final_tau_momentum 0.999" \
     --swav "--num_prototypes 60 --queue_size 0" \
     "$@"
