@@ -112,10 +112,9 @@ def _facts(comparison: Comparison) -> Iterable[tuple[str, str]]:
             value = settings[name]
             yield label, f"{value:,}" if type(value) is int else value_of(value)
     epochs = sorted({row.cost.epochs for row in comparison.rows if row.cost.epochs is not None})
-    if comparison.budget == "seconds":
-        yield "budget", "the same time for each"
-    elif epochs:
-        yield "budget", f"{epochs[0]:g} epochs each" if len(epochs) == 1 else f"{epochs[0]:g} to {epochs[-1]:g} epochs"
+    if epochs:
+        told = f"{epochs[0]:g} epochs each" if len(epochs) == 1 else f"{epochs[0]:g} to {epochs[-1]:g} epochs"
+        yield "budget", f"{told}, also at equal time" if comparison.budget == "seconds" else told
     counts = sorted({seeds_of(row) for row in comparison.rows})
     yield "seeds", str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
@@ -216,7 +215,7 @@ def _cost(report: Report) -> str:
     against = text(comparison.reference.name) if comparison.ablates else "the cheapest"
     note = f"Of pretraining alone: the median over seeds, of memory the largest. The factor is relative to {against}."
     if comparison.budget == "seconds":
-        note += " Each had the same time."
+        note += " Rows that name their epochs had the time of the slowest method."
     return f'{_table([_what(comparison), "Epochs", *known], rows)}\n<p class="note">{note}</p>'
 
 

@@ -206,6 +206,7 @@ def test_less_time_for_those_behind_is_told(tmp_path):
     assert outcome(tmp_path)[2] == "In the time of its 4 epochs there are 8 of swav; --budget seconds adds those."
     write(tmp_path, content | {"budget": "seconds"})
     assert len(outcome(tmp_path)) == 2, "there are rows that had the time"
+    assert "4 epochs each, also at equal time" in page_of(tmp_path).texts
 
 
 def test_gap_within_the_spread_is_called_so(tmp_path):
