@@ -115,7 +115,7 @@ class Experiments:
         self.out = out
         self.evaluations = evaluations
         self.failed: dict[str, str] = {}
-        self.elsewhere: list[str] = []
+        self._taken: dict[str, tuple[Variant, int, bool]] = {}
         self._took: list[float] = []
 
     def run(self, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
@@ -132,7 +132,7 @@ class Experiments:
                 self.failed[label] = str(error)
                 print(f"    failed: {error}", flush=True)
             except Taken:
-                self.elsewhere.append(label)
+                self._taken[label] = variant, seed, seed == seeds[0]
                 print("    another process works on it", flush=True)
             else:
                 if pretrained:
@@ -144,16 +144,7 @@ class Experiments:
         folder.mkdir(parents=True, exist_ok=True)
         log, record = folder / "log.txt", folder / "run.json"
         with taking(folder) as lock:
-            steps = []
-            if not record.is_file():
-                again = ["--auto_resume", "--auto_resumer_max_hours", "100000"]
-                flags = [*variant.flags, "--seed", str(seed), "--checkpoint_dir", str(folder), *again]
-                steps.append(("pretrain", flags))
-            steps += [
-                (evaluation.module, evaluation.of(folder))
-                for evaluation in self.evaluations
-                if not any(folder.rglob(evaluation.done)) and (first or not evaluation.first_seed_only)
-            ]
+            steps = self._steps(variant, seed, first)
             for module, flags in steps:
                 print(f"    {module} ...", end="", flush=True)
                 seconds = call(module, flags, log, lock)
@@ -165,6 +156,25 @@ class Experiments:
         shown = ", ".join(f"{name} {_headline(result)}" for name, result in found.results.items())
         print(f"    {'' if steps else 'finished before: '}{shown}", flush=True)
         return any(module == "pretrain" for module, _ in steps)
+
+    def _steps(self, variant: Variant, seed: int, first: bool) -> list[tuple[str, list[str]]]:
+        """The commands that a run still needs: modules and their flags."""
+        folder = self._folder(variant, seed)
+        steps = []
+        if not (folder / "run.json").is_file():
+            again = ["--auto_resume", "--auto_resumer_max_hours", "100000"]
+            flags = [*variant.flags, "--seed", str(seed), "--checkpoint_dir", str(folder), *again]
+            steps.append(("pretrain", flags))
+        steps += [
+            (evaluation.module, evaluation.of(folder))
+            for evaluation in self.evaluations
+            if not any(folder.rglob(evaluation.done)) and (first or not evaluation.first_seed_only)
+        ]
+        return steps
+
+    def elsewhere(self) -> list[str]:
+        """The runs that another process had taken and has not finished since."""
+        return [label for label, run in self._taken.items() if self._steps(*run)]
 
     def _folder(self, variant: Variant, seed: int) -> Path:
         return self.out / variant.folder / f"seed-{seed}"

@@ -109,7 +109,7 @@ def _facts(comparison: Comparison) -> Iterable[tuple[str, str]]:
     settings = comparison.settings
     for name, label in (("dataset", "data"), ("train_images", "training images"), ("encoder", "encoder")):
         if name in settings:
-            value = settings[name]
+            value = settings.get("data_dir", "custom") if settings[name] == "custom" else settings[name]
             yield label, f"{value:,}" if type(value) is int else value_of(value)
     epochs = sorted({row.cost.epochs for row in comparison.rows if row.cost.epochs is not None})
     if epochs:
@@ -213,7 +213,10 @@ def _cost(report: Report) -> str:
             cells.append(_cost_cell(get(row.cost), show, base, max(every), report.colour(row)))
         rows.append(f"<tr><th scope=row>{report.label(row)}</th>{''.join(cells)}</tr>")
     against = text(comparison.reference.name) if comparison.ablates else "the cheapest"
-    note = f"Of pretraining alone: the median over seeds, of memory the largest. The factor is relative to {against}."
+    note = (
+        "Of pretraining alone: the median epoch of the fastest seed, which other work on the machine disturbed least, "
+        f"and the largest memory of all. The factor is relative to {against}."
+    )
     if comparison.budget == "seconds":
         note += " Rows that name their epochs had the time of the slowest method."
     return f'{_table([_what(comparison), "Epochs", *known], rows)}\n<p class="note">{note}</p>'
