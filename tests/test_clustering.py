@@ -195,8 +195,9 @@ def test_tree_is_looked_up_in_the_embeddings_that_were_clustered(side, run_copy,
     checkpoint, args = checkpoint_of(run_copy, 1), run_copy / "args.json"
     state = torch.load(checkpoint, weights_only=True)
     if side == "online":  # as --clustered_encoder online would have left it
-        settings = {"clustered_encoder": "online", "clustered_features": "images"}
-        args.write_text(json.dumps(json.loads(args.read_text()) | settings))
+        recorded = json.loads(args.read_text())
+        recorded["hcsc_options"] |= {"clustered_encoder": "online", "clustered_features": "images"}
+        args.write_text(json.dumps(recorded))
         state["state_dict"]["coding.keys"] = torch.zeros(0, 128)
         state["state_dict"]["projector.2.bias"] += torch.linspace(-1, 1, 128)  # a tiny run leaves the two sides alike
         torch.save(state, checkpoint)
