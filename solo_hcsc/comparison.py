@@ -149,7 +149,7 @@ def outcome(comparison: Comparison) -> list[tuple[str, str]]:
     same = len(found) == 2 and found[0][0] == found[1][0]
     if same:
         found[1] = ("", f"It also{found[1][1]}")
-    if same and comparison.kind == "compare" and comparison.budget == "epochs":
+    if same and comparison.kind == "compare":
         time = _at_equal_time(_ranked(comparison, "knn"))
         found += [("", time)] if time else []
     return found
@@ -198,15 +198,19 @@ def _ranked(comparison: Comparison, measure: str) -> list[Row]:
 def _at_equal_time(ranked: Sequence[Row]) -> str | None:
     """Whether those behind had less time than the best, by the epochs that `--budget seconds` would give them."""
     best, *others = ranked
-    pace = best.cost.epoch_seconds
-    paces = {row.name: row.cost.epoch_seconds for row in others if row.cost.epoch_seconds}
-    if not pace or not paces or not best.cost.epochs:
+    pace, epochs = best.cost.epoch_seconds, best.cost.epochs
+    timed = [(row, row.cost.epoch_seconds) for row in others if row.cost.epoch_seconds and row.cost.epochs]
+    if not pace or not epochs or not timed:
         return None
-    epochs = {name: round(best.cost.epochs * pace / other) for name, other in paces.items()}
-    more = [f"{count} of {quoted(name)}" for name, count in epochs.items() if count > best.cost.epochs]
+    names = {row.name for row in ranked}
+    more = []
+    for row, seconds in timed:
+        count = round(epochs * pace / seconds)
+        if count > (row.cost.epochs or 0) and f"{row.name}, {count} epochs" not in names:
+            more.append(f"{count} of {quoted(row.name)}")
     if more:
-        return f"In the time of its {best.cost.epochs:g} epochs there are {listed(more)}; --budget seconds adds those."
-    return "No other has more epochs in the same time, so it leads at equal time too."
+        return f"In the time of its {epochs:g} epochs there are {listed(more)}; --budget seconds adds those."
+    return "None gets more epochs in the same time than here, so it leads at equal time too."
 
 
 def best_in(rows: Iterable[Row], measure: str) -> float | None:

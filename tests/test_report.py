@@ -196,7 +196,7 @@ def test_clear_win_is_called_one(tmp_path):
         "more than the spread over seeds."
     )
     assert linear.startswith("It also has the best linear accuracy, 50.20 %: ahead of swav")
-    assert time == "No other has more epochs in the same time, so it leads at equal time too."
+    assert time == "None gets more epochs in the same time than here, so it leads at equal time too."
 
 
 def test_less_time_for_those_behind_is_told(tmp_path):
@@ -204,9 +204,11 @@ def test_less_time_for_those_behind_is_told(tmp_path):
     content["rows"][1]["cost"]["epoch_seconds"], content["rows"][2]["cost"]["epoch_seconds"] = 55, 30  # hcsc: 60
     write(tmp_path, content)
     assert outcome(tmp_path)[2] == "In the time of its 4 epochs there are 8 of swav; --budget seconds adds those."
-    write(tmp_path, content | {"budget": "seconds"})
-    assert len(outcome(tmp_path)) == 2, "there are rows that had the time"
-    assert "4 epochs each, also at equal time" in page_of(tmp_path).texts
+    longer = row_of("swav, 8 epochs", [42.0, 42.2], 30.0)
+    longer["cost"]["epochs"] = 8
+    write(tmp_path, content | {"budget": "seconds", "rows": [*content["rows"], longer]})
+    assert outcome(tmp_path)[2].startswith("None gets more epochs in the same time than here")
+    assert "4 to 8 epochs, also at equal time" in page_of(tmp_path).texts
 
 
 def test_gap_within_the_spread_is_called_so(tmp_path):
