@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up and runs one of the ablations on part of CIFAR-10, judged by held-out training images:
 # bash scripts/ablate/cifar10.sh components|levels|prototypes|choices [flags]
-# The settings are those of scripts/compare/cifar10.sh, with clusters as small as the largest tree makes them: 20 minutes a row on a CPU core that computes in bf16.
+# The settings are those of scripts/compare/cifar10.sh, but for --min_cluster_size, which the largest trees need:
+# 20 minutes a row on a CPU core that computes in bf16.
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 table=${1:?say which table: components, levels, prototypes or choices}
 python -m solo_hcsc.cifar10 --train_images 10000 --val_images 5000
