@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and runs one of the ablations on scikit-learn's digits:
 # bash scripts/ablate/digits.sh components|levels|prototypes|choices [flags]
-# The settings are those of scripts/compare/digits.sh: 2 minutes a row and seed on a CPU core.
+# The settings are those of scripts/compare/digits.sh with a smaller tree: 2 to 3 minutes a row and seed on a CPU core.
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 table=${1:?say which table: components, levels, prototypes or choices}
 
