@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from solo_hcsc.compare import Study, add_flags, split
@@ -33,8 +34,8 @@ def components(_: Sequence[int]) -> dict[str, str]:
 def levels(tree: Sequence[int]) -> dict[str, str]:
     """tab:sensitivity, first part: more hierarchies."""
     bottom = tree[0]
-    rows = [(bottom,), (2 * bottom,), *(tree[:count] for count in range(2, len(tree) + 1)), (*tree, tree[-1] // 2)]
-    return _trees(rows)
+    rows = [(bottom,), (2 * bottom,), *(tree[:count] for count in range(2, len(tree) + 1))]
+    return _trees([*rows, (*tree, tree[-1] // 2)] if tree[-1] > 1 else rows)
 
 
 def prototypes(tree: Sequence[int]) -> dict[str, str]:
@@ -75,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     quiet()
     own, variants = parse(argv)
     study = Study("ablate", own, variants)
-    study.reference = own.reference
+    study.reference, study.before = own.reference, own.order
     study.begin(variants)
     study.experiments.run(variants, own.seeds)
     study.conclude()
@@ -100,17 +101,19 @@ def parse(argv: Sequence[str]) -> "tuple[Namespace, list[Variant]]":
     )
     group.add_argument("--rows", nargs="+", type=int, metavar="N", help="only these rows of the table, from 1")
     add_flags(parser)
-    parser.set_defaults(evaluations=["knn", "linear", "clustering"])
+    parser.set_defaults(evaluations=["knn", "linear", "clustering"], out=None)
+    parser.describe(out="folder of the runs and the report (trained_models/ablate/TABLE)")
     own, flags = split(parser, argv, [])
+    own.out = own.out or Path("trained_models", "ablate", own.table)
 
     from solo_hcsc.experiments import Variant
 
     flags = ["--method", "hcsc", *flags]
     base = options_of(flags)
-    rows = chosen(own, base.num_prototypes)
-    variants = [Variant(name, (*flags, *more.split())) for name, more in rows.items()]
-    own.reference = next((variant.name for variant in variants if options_of(variant.flags) == base), None)
-    return own, variants
+    table = TABLES[own.table](base.num_prototypes)
+    own.order = list(table)
+    own.reference = next((name for name, more in table.items() if options_of([*flags, *more.split()]) == base), None)
+    return own, [Variant(name, (*flags, *more.split())) for name, more in chosen(own, table).items()]
 
 
 def options_of(flags: Sequence[str]) -> "Options":
@@ -120,9 +123,8 @@ def options_of(flags: Sequence[str]) -> "Options":
     return resolve_options(pretrain.parse(flags))
 
 
-def chosen(own: Namespace, tree: Sequence[int]) -> dict[str, str]:
+def chosen(own: Namespace, rows: dict[str, str]) -> dict[str, str]:
     """The table's rows that are wanted: names and flags."""
-    rows = TABLES[own.table](tree)
     wanted = own.rows or range(1, len(rows) + 1)
     for number in wanted:
         if not 1 <= number <= len(rows):

@@ -42,7 +42,8 @@ def main(argv: Sequence[str]) -> None:
         args.data_dir.mkdir(parents=True, exist_ok=True)
         # Made beside its place and renamed, so that a kill leaves no half of it.
         with tempfile.TemporaryDirectory(dir=args.data_dir, prefix=".cifar10-") as unfinished:
-            if not folder.is_dir():
+            made = not folder.is_dir()
+            if made:
                 batches = get(args.source, Path(unfinished))
                 check(batches)
                 lay_out(batches, Path(unfinished, "cifar10"))
@@ -52,11 +53,18 @@ def main(argv: Sequence[str]) -> None:
                 if not part.is_dir():
                     take_part(folder, args.train_images, args.val_images, Path(unfinished, "part"))
                     os.rename(Path(unfinished, "part"), part)
-                others = f", {args.val_images:,} others in val" if args.val_images else ""
-                print(f"a part is in {part}: {args.train_images:,} training images in train{others}, all test images")
+                found = {split: sum(1 for _ in (part / split).glob("*/*.png")) for split in ("train", "val")}
+                if (found["train"], found["val"]) != (args.train_images, args.val_images):
+                    raise UserError(
+                        f"{part}: has {found['train']:,} images in train and {found['val']:,} in val, where "
+                        f"{args.train_images:,} and {args.val_images:,} are asked for; remove it to make it anew"
+                    )
+                others = f", {found['val']:,} others in val" if args.val_images else ""
+                print(f"a part is in {part}: {found['train']:,} training images in train{others}, all test images")
     except OSError as error:
         raise UserError(f"--data_dir {args.data_dir}: cannot write there ({error.strerror})") from error
-    print(f"CIFAR-10 is in {folder}: 50,000 training and 10,000 test images, checksums right")
+    right = ": 50,000 training and 10,000 test images, checksums right" if made else ""
+    print(f"CIFAR-10 is in {folder}{right}")
 
 
 def parse(argv: Sequence[str]) -> Namespace:

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,11 @@ LINEAR = (
     "--cache_features --optimizer sgd --lr 0.01 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
 )
 # What a fair comparison has in common, beside the augmentations.
-_COMMON = ("dataset", "data_dir", "train_dir", "val_dir", "data_fraction", "encoder", "batch_size", "max_epochs")
+_COMMON = (
+    *("dataset", "data_dir", "train_dir", "val_dir", "data_fraction", "skip_unreadable", "mean", "std"),
+    *("encoder", "zero_init_residual", "batch_size", "accumulate_grad_batches", "devices", "precision"),
+    *("max_epochs", "limit_train_batches"),
+)
 _SET_HERE = ("--method", "--seed", "--checkpoint_dir", "--auto_resume", "--resume_from_checkpoint")
 
 
@@ -30,7 +35,6 @@ def main(argv: Sequence[str]) -> None:
     quiet()
     own, variants = parse(argv)
     study = Study("compare", own, variants)
-    check_alike({**study.of_before(), **study.arguments})
     study.begin(variants)
     if own.budget == "epochs":
         study.experiments.run(variants, own.seeds)
@@ -74,7 +78,9 @@ def parse(argv: Sequence[str]) -> "tuple[Namespace, list[Variant]]":
 
     from solo_hcsc.experiments import Variant
 
-    own_flags = {name: shlex.split(getattr(own, name)) for name in own.methods}
+    own_flags = {name: in_quotes(own, name) for name in own.methods}
+    for more in own_flags.values():
+        _refuse_set_here(more)
     return own, [Variant(name, ("--method", name, *flags, *more)) for name, more in own_flags.items()]
 
 
@@ -84,23 +90,39 @@ class Study:
     reference: str | None = None  # the row that the others are seen against
 
     def __init__(self, kind: str, own: Namespace, variants: "Sequence[Variant]") -> None:
-        from solo_hcsc.experiments import Experiments, check_unchanged
+        from solo_hcsc.comparison import method_of
+        from solo_hcsc.experiments import Experiments, check_judged_alike, check_unchanged
 
         self.kind, self.own, self.variants = kind, own, list(variants)
         self.arguments = {variant.name: checked(variant) for variant in variants}
         self.first = next(iter(self.arguments.values()))
         if own.out.exists() and not own.out.is_dir():
             raise UserError(f"--out {own.out}: is a file; give a folder")
+        self.before = rows_before(own.out, kind)
         check_unchanged(own.out, variants)
+        check_alike({**self.of_before(), **self.arguments})
         check_test_images(own, self.first)
         self.experiments: Experiments = Experiments(own.out, evaluations(own, self.first))
+        names = [variant.name for variant in variants]
+        check_judged_alike(
+            own.out,
+            self.experiments.evaluations,
+            again=lambda run: run.seed in own.seeds and (method_of(run.name) if self.gives_time else run.name) in names,
+        )
+
+    @property
+    def gives_time(self) -> bool:
+        """Whether the faster methods get more epochs."""
+        return self.kind == "compare" and self.own.budget == "seconds"
 
     def of_before(self) -> dict[str, Namespace]:
         """The arguments of the folder's runs at equal epochs."""
+        from solo_hcsc.comparison import method_of
         from solo_hcsc.experiments import finished_runs
         from solo_hcsc.pretrain import parse
 
-        return {run.name: parse(run.flags) for run in finished_runs(self.own.out) if "," not in run.name}
+        runs = finished_runs(self.own.out)
+        return {run.name: parse(run.flags) for run in runs if run.name == method_of(run.name)}
 
     def begin(self, variants: "Sequence[Variant]") -> None:
         runs = len(variants) * len(self.own.seeds)
@@ -109,8 +131,8 @@ class Study:
         print(f"{names}; {seeds}, {runs} runs; results in {self.own.out}", flush=True)
 
     def at_equal_time(self) -> "list[Variant]":
-        """The variants with as many epochs as fit in the slowest one's time."""
-        from solo_hcsc.experiments import Variant, finished_runs
+        """The variants with the epochs that come nearest to the slowest one's time, or that were begun for it."""
+        from solo_hcsc.experiments import finished_runs
 
         runs = sorted(finished_runs(self.own.out), key=lambda run: -run.cost["epoch_seconds"])
         seconds = {run.name: run.cost["epoch_seconds"] for run in runs}  # of the fastest seed, as in the report
@@ -120,11 +142,12 @@ class Study:
         slowest = max(self.variants, key=lambda variant: seconds[variant.name]).name
         longer = []
         for variant in self.variants:
-            epochs = round(self.first.max_epochs * seconds[slowest] / seconds[variant.name])
-            print(f"{variant.name}: {seconds[variant.name]:.1f} s per epoch, {epochs} epochs in {slowest}'s time")
-            flags = (*variant.flags, "--max_epochs", str(epochs))
-            same = epochs == self.first.max_epochs
-            longer.append(variant if same else Variant(f"{variant.name}, {epochs} epochs", flags))
+            nearest = round(self.first.max_epochs * seconds[slowest] / seconds[variant.name])
+            begun = variant.begun_longer(self.own.out)
+            epochs = begun or nearest
+            told = f"{nearest} epochs in {slowest}'s time" + (f", {begun} as begun" if begun else "")
+            print(f"{variant.name}: {seconds[variant.name]:.1f} s per epoch, {told}")
+            longer.append(variant if epochs == self.first.max_epochs else variant.longer(epochs))
         self.variants += [variant for variant in longer if variant not in self.variants]
         return longer
 
@@ -133,10 +156,12 @@ class Study:
         from solo_hcsc import comparison, report, tally
         from solo_hcsc.experiments import finished_runs
 
-        names = [variant.name for variant in self.variants]
-        if not finished_runs(self.own.out):
+        finished = {run.name for run in finished_runs(self.own.out)}
+        if not finished:
             raise UserError(f"no run was finished; {'; '.join(self.experiments.failed.values())}")
-        tally.write(self.own.out, self.about(), names, self.experiments.failed)
+        order = dict.fromkeys([*self.before, *(variant.name for variant in self.variants), *sorted(finished)])
+        rows = [name for name in order if name in finished]
+        tally.write(self.own.out, self.about(rows), rows, self.experiments.failed)
         file = report.make(self.own.out)
         found = comparison.read(self.own.out)
         if self.first.wandb:
@@ -152,15 +177,18 @@ class Study:
             raise UserError(f"{len(failed)} runs failed, and the same command again repeats them: {reasons}")
         print(f"report: {file}")
 
-    def about(self) -> dict[str, Any]:
+    def about(self, rows: Sequence[str]) -> dict[str, Any]:
+        from solo_hcsc.comparison import method_of
+
         settings = {flag: _said(self.first, flag) for flag in settings_of(self.first)}
         if self.own.test_dir is not None:
             settings["test_dir"] = str(self.own.test_dir)
-        what = ", ".join(self.own.methods) if self.kind == "compare" else f"HCSC's {self.own.table}"
+        methods = [row for row in rows if row == method_of(row)]
+        what = ", ".join(methods) if self.kind == "compare" else f"HCSC's {self.own.table}"
         return {
             "title": f"{what} on {_data(self.first)}",
             "kind": self.kind,
-            "budget": getattr(self.own, "budget", "epochs"),
+            "budget": "epochs" if len(methods) == len(rows) else "seconds",
             "command": f"python -m solo_hcsc.{self.kind} {shlex.join(sys.argv[1:])}",
             "settings": settings,
             "reference": self.reference,
@@ -177,7 +205,7 @@ def add_flags(parser: Parser) -> None:
     group.add_argument(
         "--test_dir",
         type=Path,
-        help="folder below --data_dir whose images the evaluations judge by, where those of --val_dir, which the "
+        help="folder below --data_dir whose images KNN and linear accuracy are of, where those of --val_dir, which the "
         "learning curves are of, served to choose settings; if not given, --val_dir",
     )
     group.add_argument(
@@ -196,12 +224,39 @@ def split(parser: Parser, argv: Sequence[str], quoted: Sequence[str]) -> tuple[N
         if words[place] in quoted:  # else argparse takes "--lr" in quotes for a flag of its own
             words[place : place + 2] = [f"{words[place]}={words[place + 1]}"]
     own, flags = parser.parse_known_args(words)
-    for flag in flags:
-        if flag.partition("=")[0] in _SET_HERE:
-            raise UserError(f"{flag}: is set for each run; leave it out (--seeds and --out are there)")
+    _refuse_set_here(flags)
     if len(set(own.seeds)) < len(own.seeds):
         raise UserError(f"--seeds {' '.join(map(str, own.seeds))}: names a seed twice")
+    if min(own.seeds) < 0:
+        raise UserError(f"--seeds {min(own.seeds)}: must not be negative")
     return own, flags
+
+
+def _refuse_set_here(flags: Sequence[str]) -> None:
+    for flag in flags:
+        if flag.partition("=")[0] in _SET_HERE:
+            raise UserError(f"{flag}: is set for each run; leave it out (--methods, --seeds and --out are there)")
+
+
+def in_quotes(own: Namespace, name: str) -> list[str]:
+    """The flags that are given in quotes for a method or an evaluation."""
+    try:
+        return shlex.split(getattr(own, name))
+    except ValueError as error:
+        raise UserError(f"--{name} {getattr(own, name)}: cannot be read as flags ({error})") from error
+
+
+def rows_before(out: Path, kind: str) -> list[str]:
+    """The names of the rows that the folder's last report has, in its order."""
+    from solo_hcsc import comparison
+
+    try:
+        found = comparison.read(out)
+    except UserError:  # there is none yet, or what there is will be made anew from the runs
+        return []
+    if found.kind != kind:
+        raise UserError(f"--out {out}: has what solo_hcsc.{found.kind} made; give another folder")
+    return [row.name for row in found.rows]
 
 
 def checked(variant: "Variant") -> Namespace:
@@ -229,8 +284,8 @@ def check_alike(arguments: dict[str, Namespace]) -> None:
             here, there = _said(arguments[name], flag), _said(arguments[first], flag)
             if here != there:
                 raise UserError(
-                    f"--{flag} is {here} for {name} and {there} for {first}; a comparison needs the same data, "
-                    "encoder, epochs, batch and augmentations: give it once for all, or give another --out"
+                    f"--{flag} is {here} for {name} and {there} for {first}; a comparison needs it to be the "
+                    "same: give it once for all, or give another --out"
                 )
 
 
@@ -261,16 +316,22 @@ def evaluations(own: Namespace, args: Namespace) -> "list[Evaluation]":
     pictures = ["--wandb", "--project", args.project] if args.wandb else []
     pictures += ["--offline"] if args.offline else []
     pictures += ["--entity", args.entity] if args.entity else []
-    done = {
+    commands = {
         "knn": Evaluation("knn", "knn-*.json"),
         "linear": Evaluation("linear", "linear.json", into=("--checkpoint_dir", "linear")),
         "clustering": Evaluation("clustering", "clustering-*.json"),
         "analyse": Evaluation("analyse", "analysis.json", into=("--out", "analysis"), first_seed_only=True),
     }
-    return [
-        replace(done[name], flags=(*map(str, images), *shlex.split(getattr(own, name)), *more))
+    found = [
+        replace(commands[name], flags=(*map(str, images), *in_quotes(own, name), *more))
         for name, more in ((name, pictures if name == "analyse" else []) for name in own.evaluations)
     ]
+    for evaluation in found:
+        try:
+            import_module(f"solo_hcsc.{evaluation.module}").parse(evaluation.of(own.out))
+        except UserError as error:
+            raise UserError(f"--{evaluation.module}: {error}") from error
+    return found
 
 
 def settings_of(args: Namespace) -> list[str]:

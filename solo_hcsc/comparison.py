@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,18 +200,24 @@ def _at_equal_time(ranked: Sequence[Row]) -> str | None:
     """Whether those behind had less time than the best, by the epochs that `--budget seconds` would give them."""
     best, *others = ranked
     pace, epochs = best.cost.epoch_seconds, best.cost.epochs
-    timed = [(row, row.cost.epoch_seconds) for row in others if row.cost.epoch_seconds and row.cost.epochs]
+    timed: dict[str, list[tuple[float, float]]] = {}  # of each method, also with more epochs: epochs and their seconds
+    for row in others:
+        if row.cost.epoch_seconds and row.cost.epochs:
+            timed.setdefault(method_of(row.name), []).append((row.cost.epochs, row.cost.epoch_seconds))
     if not pace or not epochs or not timed:
         return None
-    names = {row.name for row in ranked}
-    more = []
-    for row, seconds in timed:
-        count = round(epochs * pace / seconds)
-        if count > (row.cost.epochs or 0) and f"{row.name}, {count} epochs" not in names:
-            more.append(f"{count} of {quoted(row.name)}")
+    counts = {name: round(epochs * pace / min(seconds for _, seconds in rows)) for name, rows in timed.items()}
+    more = {name: count for name, count in counts.items() if count > max(had for had, _ in timed[name])}
     if more:
-        return f"In the time of its {epochs:g} epochs there are {listed(more)}; --budget seconds adds those."
+        told = listed([f"{count} of {quoted(name)}" for name, count in more.items()])
+        advice = "" if any(len(timed[name]) > 1 for name in more) else "; --budget seconds adds those"
+        return f"In the time of its {epochs:g} epochs there are {told}{advice}."
     return "None gets more epochs in the same time than here, so it leads at equal time too."
+
+
+def method_of(row: str) -> str:
+    """The name of a row without the epochs of one that has more."""
+    return re.sub(r", \d+ epochs$", "", row)
 
 
 def best_in(rows: Iterable[Row], measure: str) -> float | None:

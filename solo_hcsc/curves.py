@@ -94,7 +94,7 @@ def pictures(comparison: Comparison) -> list[Picture]:
                 f"{title}, by time",
                 f"{unit} of pretraining",
                 over_time,
-                "The same against the time that the epochs took, each run at its own pace.",
+                "The same against the time that the epochs took: each seed's own, and for the mean the fastest one's.",
             ),
         )
         found += [
@@ -127,7 +127,7 @@ def _of_row(number: int, row: Row, curve: str, unit: float | None) -> Iterator[L
         if len(runs) > 1:
             yield Line([((epoch + 1) * pace, value) for epoch, value in run.curves[curve]], number, bold=False)
     if points := _mean(runs, curve):
-        pace = statistics.fmean(paces)
+        pace = 1.0 if unit is None else (row.cost.epoch_seconds or statistics.fmean(paces) * unit) / unit
         yield Line([((epoch + 1) * pace, value) for epoch, value in points], number)
 
 

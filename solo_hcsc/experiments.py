@@ -15,13 +15,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from solo_hcsc.comparison import read_json
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import clock
 from solo_hcsc.results import read_metrics, read_results, write_whole
@@ -38,13 +39,23 @@ class Variant:
     def folder(self) -> str:
         return re.sub(r"[^\w.+-]+", "-", self.name).strip("-")
 
+    def longer(self, epochs: int) -> "Variant":
+        """The same with more epochs, as a row of its own."""
+        return Variant(f"{self.name}, {epochs} epochs", (*self.flags, "--max_epochs", str(epochs)))
+
+    def begun_longer(self, out: Path) -> int | None:
+        """The epochs of such a row that the folder has, finished or not."""
+        names = (folder.name for folder in out.glob(f"{self.folder}-*-epochs"))
+        counts = [int(epochs) for name in names if (epochs := name[len(self.folder) + 1 : -len("-epochs")]).isdigit()]
+        return max(counts, default=None)
+
 
 @dataclass(frozen=True)
 class Evaluation:
     """A command on a finished run."""
 
     module: str
-    done: str  # a file below the run's folder that tells that it was finished
+    result: str  # the name, or a pattern of it, of the file that it writes below the run's folder
     flags: tuple[str, ...] = ()
     into: tuple[str, ...] = ()  # a flag and the folder for it below the run's; others write beside the checkpoint
     first_seed_only: bool = False
@@ -52,6 +63,17 @@ class Evaluation:
     def of(self, run: Path) -> list[str]:
         where = [self.into[0], str(run / self.into[1])] if self.into else []
         return ["--pretrained_feature_extractor", str(run), *self.flags, *where]
+
+    def flags_of_result(self, run: Path) -> tuple[str, ...] | None:
+        """The flags that the run's newest result was made with; None without one."""
+        files = sorted(run.rglob(self.result), key=lambda file: file.stat().st_mtime)
+        if not files:
+            return None
+        content = read_json(files[-1])
+        if not isinstance(content, dict) or not isinstance(content.get("command"), str):
+            raise UserError(f"{files[-1]}: not a result of solo_hcsc.{self.module}; remove it to repeat that")
+        words = tuple(shlex.split(content["command"]))[5:]  # after python -m NAME --pretrained_feature_extractor RUN
+        return words[: -len(self.into)] if self.into else words
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,9 @@ class Finished:
     def cost(self) -> dict[str, float]:
         """Epochs, seconds in all and of the median epoch, and the most memory in bytes, of the GPU if there is one."""
         curves = self.curves
+        missing = [name for name in ("epoch_seconds", "memory_mb") if name not in curves]
+        if missing:
+            raise UserError(f"{self.folder}: its metrics.csv has no {' and no '.join(missing)}; remove it to repeat it")
         seconds = [value for _, value in curves["epoch_seconds"]]
         memory = [value for _, value in curves.get("gpu_memory_mb", curves["memory_mb"])]
         return {
@@ -168,7 +193,7 @@ class Experiments:
         steps += [
             (evaluation.module, evaluation.of(folder))
             for evaluation in self.evaluations
-            if not any(folder.rglob(evaluation.done)) and (first or not evaluation.first_seed_only)
+            if (first or not evaluation.first_seed_only) and evaluation.flags_of_result(folder) != evaluation.flags
         ]
         return steps
 
@@ -202,6 +227,21 @@ def check_unchanged(out: Path, variants: Sequence[Variant]) -> None:
             raise UserError(
                 f"--out {out}: {run.name} was run with other flags ({on_one_line(old) or 'fewer'}, now "
                 f"{on_one_line(new) or 'fewer'}); give another folder, or remove {run.folder.parent}"
+            )
+
+
+def check_judged_alike(out: Path, evaluations: Sequence[Evaluation], again: Callable[[Finished], bool]) -> None:
+    """Refuses to stand beside runs that were evaluated with other flags, but for those that are evaluated again."""
+    for run in finished_runs(out):
+        for evaluation in evaluations:
+            before = evaluation.flags_of_result(run.folder)
+            if again(run) or evaluation.first_seed_only or before in (None, evaluation.flags):
+                continue
+            old, new = (" ".join(sorted(set(a) - set(b))) for a, b in _both(before, evaluation.flags))
+            raise UserError(
+                f"--out {out}: {evaluation.module} of {run.name}, seed {run.seed} was run with other flags "
+                f"({on_one_line(old) or 'fewer'}, now {on_one_line(new) or 'fewer'}); name that run too, which repeats "
+                "it, or give another folder"
             )
 
 

@@ -17,7 +17,7 @@ class _Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
-        says_nothing = default is None or isinstance(default, bool) or default == argparse.SUPPRESS
+        says_nothing = isinstance(default, bool) or default in (None, "", argparse.SUPPRESS)
         if action.help is None or action.required or says_nothing:
             return action.help
         shown = " ".join(map(str, default)) if isinstance(default, list) else default

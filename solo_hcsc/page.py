@@ -107,10 +107,10 @@ def _header(report: Report) -> str:
 
 def _facts(comparison: Comparison) -> Iterable[tuple[str, str]]:
     settings = comparison.settings
-    for name, label in (("dataset", "data"), ("train_images", "training images"), ("encoder", "encoder")):
+    for name, label in (("dataset", "data"), ("encoder", "encoder")):
         if name in settings:
             value = settings.get("data_dir", "custom") if settings[name] == "custom" else settings[name]
-            yield label, f"{value:,}" if type(value) is int else value_of(value)
+            yield label, value_of(value)
     epochs = sorted({row.cost.epochs for row in comparison.rows if row.cost.epochs is not None})
     if epochs:
         told = f"{epochs[0]:g} epochs each" if len(epochs) == 1 else f"{epochs[0]:g} to {epochs[-1]:g} epochs"
@@ -133,6 +133,9 @@ def _results(report: Report) -> str:
     notes = ["The best mean of each column is in colour; each dot below a mean is one seed, the stroke the mean."]
     if reference is not None:
         notes.append(f"Small figures: the difference from {text(reference.name)}.")
+    judged = [line for row in comparison.rows for run in row.runs for line in run.evaluation_commands]
+    if "ami" in measures and not any("--split val" in line for line in judged):
+        notes.append("AMI and NMI are of clusters of the training images.")
     notes.append(_SPREAD if spread else "With one seed each there is no spread: a small gap may be chance.")
     return f'{_table(head, rows)}\n<p class="note">{" ".join(notes)}</p>'
 
@@ -288,7 +291,7 @@ def _record(report: Report) -> str:
             "<h3>Runs</h3>",
             _runs(report),
             "<h3>Commands</h3>",
-            "<p>All of this again:</p>",
+            "<p>The last command on this folder; those of each run are below.</p>",
             f"<pre>{text(comparison.command)}</pre>",
             *(_commands(report, row) for row in comparison.rows if row.runs),
         ]

@@ -18,15 +18,14 @@ _CURVES = ("val_knn_acc1", "val_acc1", "left_out")  # beginnings of names in met
 
 
 def write(out: Path, about: dict[str, Any], names: Sequence[str], failed: dict[str, str]) -> None:
-    """Reads all runs below `out` and writes what they come to; rows are in the order of `names`, others follow."""
+    """Reads the runs of the rows `names` below `out` and writes what they come to."""
     runs = finished_runs(out)
     by_name = {name: list(group) for name, group in groupby(runs, key=lambda run: run.name)}
-    ordered = [*(name for name in names if name in by_name), *(name for name in by_name if name not in names)]
     comparison = {
         **about,
         "machine": machine(),
         "versions": versions(),
-        "rows": [row_of(name, by_name[name], out) for name in ordered],
+        "rows": [row_of(name, by_name[name], out) for name in names],
         "failed": failed,
     }
     write_whole(out / "comparison.json", json.dumps(comparison, indent=1) + "\n")

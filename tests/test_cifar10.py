@@ -50,7 +50,7 @@ def test_every_pixel_arrives_and_any_method_trains_on_it(batches, tmp_path):
     assert weights["encoder.conv1.weight"].shape[-1] == 3  # the framework's stem for CIFAR
 
 
-def test_part_is_the_same_each_time_and_held_out_images_are_others(batches, tmp_path):
+def test_part_is_the_same_each_time_and_held_out_images_are_others(batches, tmp_path, capfd, refused):
     for name in ("one", "two"):
         run_here("cifar10", "--data_dir", tmp_path / name, "--train_images", 30, "--val_images", 20)
     found = {
@@ -63,6 +63,11 @@ def test_part_is_the_same_each_time_and_held_out_images_are_others(batches, tmp_
     part, whole = tmp_path / "one" / "cifar10-30", tmp_path / "one" / "cifar10"
     for file in (part / "val").glob("*/*.png"):
         assert file.read_bytes() == (whole / "train" / file.relative_to(part / "val")).read_bytes()
+    capfd.readouterr()
+    run_here("cifar10", "--data_dir", tmp_path / "one", "--train_images", 30, "--val_images", 20)
+    assert "checksums" not in capfd.readouterr().out, "nothing was computed"
+    line = refused("cifar10", "--data_dir", tmp_path / "one", "--train_images", 30)
+    assert "cifar10-30: has 30 images in train and 20 in val, where 30 and 0 are asked for; remove it" in line
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from tiny import SMALL, run_here
 
 from solo_hcsc import ablate, compare, experiments
+from solo_hcsc.errors import UserError
 from solo_hcsc.experiments import RunFailed, Variant, taking
 from solo_hcsc.options import resolve_options
 from solo_hcsc.pretrain import parse
@@ -74,8 +75,9 @@ def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_p
     run_here("compare", "--methods", "simclr", *flags, "--evaluations", "knn")
     assert called == ["pretrain simclr seed-0", "knn simclr seed-0"]
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [row["name"] for row in found["rows"]] == ["simclr", "hcsc"]
-    row = found["rows"][1]
+    assert [row["name"] for row in found["rows"]] == ["hcsc", "simclr"]
+    assert found["title"].startswith("hcsc, simclr on ")
+    row = found["rows"][0]
     results = [json.loads(file.read_text()) for file in (tmp_path / "out" / "hcsc").rglob("knn-*.json")]
     values = sorted(result["metrics"]["acc1"] for result in results)
     assert sorted(row["measures"]["knn"]["values"]) == values
@@ -95,6 +97,22 @@ def test_test_images_are_for_the_evaluations_alone(flags, called, tmp_path):
     assert "--val_dir val" in run["command"]
     for command in run["evaluation_commands"]:
         assert "--val_dir train" in command
+
+
+def test_evaluations_with_other_flags_are_repeated_and_never_mixed(flags, called, tmp_path, refused):
+    flags += ["--evaluations", "knn", "linear"]
+    run_here("compare", *ONE, *flags)
+    called.clear()
+    run_here("compare", *ONE, *flags, "--knn", "--k 3", "--test_dir", "train")
+    assert called == ["knn hcsc seed-0", "linear hcsc seed-0"]
+    (run,) = json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["runs"]
+    assert all("--val_dir train" in command for command in run["evaluation_commands"])
+    called.clear()
+    run_here("compare", *ONE, *flags, "--knn", "--k 3", "--test_dir", "train")
+    assert called == []
+    line = refused("compare", "--methods", "simclr", *flags, "--knn", "--k 5", "--test_dir", "train")
+    assert "knn of hcsc, seed 0 was run with other flags (3, now 5); name that run too" in line
+    assert "knn of hcsc, seed 0" in refused("compare", *ONE, "--seeds", 1, *flags)
 
 
 def test_failed_run_is_said_and_the_others_are_kept(flags, called, tmp_path, capsys):
@@ -129,6 +147,15 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
     assert [row["name"] for row in found["rows"]] == ["hcsc", "mocov2plus", "hcsc, 3 epochs"]  # 2 * 10 / 6
     assert "--max_epochs 3" in found["rows"][-1]["flags"]
     assert len(found["rows"][-1]["runs"][0]["curves"]["val_knn_acc1"]) == 3
+    assert found["budget"] == "seconds"
+    called.clear()
+    monkeypatch.setattr(experiments.Finished, "cost", property(lambda run: {**cost(run), "epoch_seconds": 5.0}))
+    run_here("compare", *command)
+    assert called == [], "epochs that were begun stay, whatever other seeds' times are"
+    run_here("compare", *(word for word in command if word not in ("--budget", "seconds")))
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["hcsc", "mocov2plus", "hcsc, 3 epochs"]
+    assert (found["title"].split(" on ")[0], found["budget"]) == ("hcsc, mocov2plus", "seconds")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +167,14 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
             "--methods simclr swav --swav '--min_scale 0.5'",
             "--min_scale is 0.5 for swav and 0.08 for simclr; a",
         ),
+        ("--methods simclr swav --swav '--precision bf16'", "--precision is bf16 for swav and 32 for simclr"),
         ("--methods simclr --seeds 1 1", "--seeds 1 1: names a seed twice"),
+        ("--methods simclr --seeds -1", "--seeds -1: must not be negative"),
+        ("--methods simclr --simclr '--method swav'", "--method: is set for each run; leave it out"),
+        ("--methods simclr --simclr '--lr=1 --seed=3'", "--seed=3: is set for each run"),
+        ('--methods simclr --simclr "--lr \'1"', "--simclr --lr '1: cannot be read as flags (No closing quotation)"),
+        ("--methods simclr --linear '--bogus 3'", "--linear: unknown flag or stray value --bogus"),
+        ("--methods simclr --knn '--k 0'", "--knn: --k 0: must be at least 1"),
         ("--methods simclr --seed 3", "--seed: is set for each run"),
         (
             "--methods simclr --batch-size 3",
@@ -163,6 +197,10 @@ def test_other_flags_under_a_name_of_the_folder_are_refused(flags, tmp_path, ref
     record = {"name": "hcsc", "seed": 0, "flags": ["--method", "hcsc", "--lr", "0.5"]}
     (folder / "run.json").write_text(json.dumps(record))
     assert "hcsc was run with other flags (0.5, now" in refused("compare", *ONE, *flags)
+    _, (same,) = compare.parse([*map(str, (*ONE, *flags))])
+    (folder / "run.json").write_text(json.dumps(record | {"flags": same.flags}))
+    with pytest.raises(UserError, match=r"seed-0: its metrics.csv has no epoch_seconds and no memory_mb"):
+        _ = experiments.finished_runs(tmp_path / "out")[0].cost
     (folder / "run.json").write_text("{}")
     assert "run.json: not a run's record" in refused("compare", *ONE, *flags)
 
@@ -210,6 +248,7 @@ def test_rows_of_a_table_are_options(table, custom):
     if table == "levels":
         expected = [(300,), (600,), (300, 200), (300, 200, 100), (300, 200, 100, 50)]
         assert [options.num_prototypes for options in found] == expected
+        assert list(ablate.levels((4, 1))) == ["4", "8", "4-1"]
     if table == "prototypes":
         assert [options.num_prototypes for options in found] == [
             (100, 50, 20),
@@ -219,14 +258,19 @@ def test_rows_of_a_table_are_options(table, custom):
         ]
 
 
-def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path):
+def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refused):
     flags = [*custom, *SMALL, *OF_HCSC.split(), "--max_epochs", 2, "--out", tmp_path / "out", "--evaluations", "knn"]
-    run_here("ablate", "--table", "components", "--rows", 1, 5, *flags)
+    run_here("ablate", "--table", "components", "--rows", 5, *flags)
+    run_here("ablate", "--table", "components", "--rows", 1, *flags)
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert [row["name"] for row in found["rows"]] == ["IL, PL (PCL)", "HP, IL, PL, IS, PS (HCSC)"]
     recorded = json.loads(next((tmp_path / "out" / "IL-PL-PCL").rglob("args.json")).read_text())["hcsc_options"]
     assert recorded["num_prototypes"] == [4]
     assert not recorded["instance_selection"]
+    assert found["reference"] == "HP, IL, PL, IS, PS (HCSC)"
+    assert "has what solo_hcsc.ablate made" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
+    line = refused("ablate", "--table", "components", *flags, "--max_epochs", 3)
+    assert "was run with other flags" in line or "--max_epochs is 3" in line
 
 
 def test_row_that_is_not_there_is_refused(custom, refused):

@@ -63,7 +63,7 @@ def comparison(rows=None, **other):
         "command": "python -m solo_hcsc.compare",
         "machine": {"processor": "one", "cores": 2, "memory": 25000000000, "gpus": []},
         "versions": {"python": "3.11"},
-        "settings": {"dataset": "custom", "train_images": 10000, "encoder": "resnet18", "lr": 0.3},
+        "settings": {"dataset": "custom", "encoder": "resnet18", "lr": 0.3},
         "rows": [row_of(name, values, 60.0 + 10 * place) for place, (name, values) in enumerate(rows.items())],
         "failed": {},
     } | other

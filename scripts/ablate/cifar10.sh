@@ -3,8 +3,9 @@
 # bash scripts/ablate/cifar10.sh components|levels|prototypes|choices [flags]
 # The settings are those of scripts/compare/cifar10.sh, but for --min_cluster_size, which the largest trees need:
 # 20 minutes a row on a CPU core that computes in bf16.
+table=${1:-}
+if [ -z "$table" ]; then echo "error: say which table: components, levels, prototypes or choices" >&2; exit 2; fi
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
-table=${1:?say which table: components, levels, prototypes or choices}
 python -m solo_hcsc.cifar10 --train_images 10000 --val_images 5000
 
 python -m solo_hcsc.ablate \

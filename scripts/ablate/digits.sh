@@ -2,8 +2,9 @@
 # Sets up and runs one of the ablations on scikit-learn's digits:
 # bash scripts/ablate/digits.sh components|levels|prototypes|choices [flags]
 # The settings are those of scripts/compare/digits.sh with a smaller tree: 2 to 3 minutes a row and seed on a CPU core.
+table=${1:-}
+if [ -z "$table" ]; then echo "error: say which table: components, levels, prototypes or choices" >&2; exit 2; fi
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
-table=${1:?say which table: components, levels, prototypes or choices}
 
 python -m solo_hcsc.ablate \
     --table "$table" \
