@@ -209,6 +209,9 @@ def test_less_time_for_those_behind_is_told(tmp_path):
     write(tmp_path, content | {"budget": "seconds", "rows": [*content["rows"], longer]})
     assert outcome(tmp_path)[2].startswith("None gets more epochs in the same time than here")
     assert "4 to 8 epochs, also at equal time" in page_of(tmp_path).texts
+    longer["name"], longer["cost"]["epochs"] = "swav, 6 epochs", 6
+    write(tmp_path, content | {"budget": "seconds", "rows": [*content["rows"], longer]})
+    assert outcome(tmp_path)[2] == "In the time of its 4 epochs there are 8 of swav."
 
 
 def test_gap_within_the_spread_is_called_so(tmp_path):
