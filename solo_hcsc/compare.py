@@ -126,7 +126,7 @@ class Study:
 
     def begin(self, variants: "Sequence[Variant]") -> None:
         runs = len(variants) * len(self.own.seeds)
-        names = ", ".join(variant.name for variant in variants)
+        names = " | ".join(variant.name for variant in variants)  # an ablation's have commas
         seeds = f"{len(self.own.seeds)} seed{'s' * (len(self.own.seeds) > 1)}"
         print(f"{names}; {seeds}, {runs} runs; results in {self.own.out}", flush=True)
 
