@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up and compares HCSC, MoCo v2+ and SwAV on scikit-learn's digits: bash scripts/compare/digits.sh [flags]
-# 11 minutes on two cores. Ends with the report's path; started again, it goes on where it was interrupted, and with
+# 9 minutes on two cores. Ends with the report's path; started again, it goes on where it was interrupted, and with
 # --seeds 0 1 2 it adds runs.
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" umap
 
