@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     quiet()
     own, variants = parse(argv)
     study = Study("ablate", own, variants)
-    study.reference, study.before = own.reference, own.order
+    study.reference, study.order = own.reference, own.order
     study.begin(variants)
     study.experiments.run(variants, own.seeds)
     study.conclude()

@@ -98,7 +98,7 @@ class Study:
         self.first = next(iter(self.arguments.values()))
         if own.out.exists() and not own.out.is_dir():
             raise UserError(f"--out {own.out}: is a file; give a folder")
-        self.before = rows_before(own.out, kind)
+        self.order = rows_before(own.out, kind)  # of the report's rows; others follow
         check_unchanged(own.out, variants)
         check_alike({**self.of_before(), **self.arguments})
         check_test_images(own, self.first)
@@ -159,7 +159,7 @@ class Study:
         finished = {run.name for run in finished_runs(self.own.out)}
         if not finished:
             raise UserError(f"no run was finished; {'; '.join(self.experiments.failed.values())}")
-        order = dict.fromkeys([*self.before, *(variant.name for variant in self.variants), *sorted(finished)])
+        order = dict.fromkeys([*self.order, *(variant.name for variant in self.variants), *sorted(finished)])
         rows = [name for name in order if name in finished]
         tally.write(self.own.out, self.about(rows), rows, self.experiments.failed)
         file = report.make(self.own.out)

@@ -127,7 +127,7 @@ def _of_row(number: int, row: Row, curve: str, unit: float | None) -> Iterator[L
         if len(runs) > 1:
             yield Line([((epoch + 1) * pace, value) for epoch, value in run.curves[curve]], number, bold=False)
     if points := _mean(runs, curve):
-        pace = 1.0 if unit is None else (row.cost.epoch_seconds or statistics.fmean(paces) * unit) / unit
+        pace = min(paces)  # as the table of costs has it
         yield Line([((epoch + 1) * pace, value) for epoch, value in points], number)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -220,33 +221,30 @@ def read_run(file: Path) -> Finished:
 
 def check_unchanged(out: Path, variants: Sequence[Variant]) -> None:
     """Refuses to add runs with other flags under a name that the folder has."""
-    flags = {variant.name: list(variant.flags) for variant in variants}
+    flags = {variant.name: variant.flags for variant in variants}
     for run in finished_runs(out):
-        if run.name in flags and run.flags != flags[run.name]:
-            old, new = (" ".join(sorted(set(a) - set(b))) for a, b in _both(run.flags, flags[run.name]))
+        if run.name in flags and tuple(run.flags) != flags[run.name]:
             raise UserError(
-                f"--out {out}: {run.name} was run with other flags ({on_one_line(old) or 'fewer'}, now "
-                f"{on_one_line(new) or 'fewer'}); give another folder, or remove {run.folder.parent}"
+                f"--out {out}: {run.name} {_other_flags(run.flags, flags[run.name])}; give another folder, or remove "
+                f"{run.folder.parent}"
             )
 
 
 def check_judged_alike(out: Path, evaluations: Sequence[Evaluation], again: Callable[[Finished], bool]) -> None:
     """Refuses to stand beside runs that were evaluated with other flags, but for those that are evaluated again."""
-    for run in finished_runs(out):
-        for evaluation in evaluations:
-            before = evaluation.flags_of_result(run.folder)
-            if again(run) or evaluation.first_seed_only or before in (None, evaluation.flags):
-                continue
-            old, new = (" ".join(sorted(set(a) - set(b))) for a, b in _both(before, evaluation.flags))
+    others = [run for run in finished_runs(out) if not again(run)]
+    for run, evaluation in product(others, (one for one in evaluations if not one.first_seed_only)):
+        before = evaluation.flags_of_result(run.folder)
+        if before is not None and before != evaluation.flags:
             raise UserError(
-                f"--out {out}: {evaluation.module} of {run.name}, seed {run.seed} was run with other flags "
-                f"({on_one_line(old) or 'fewer'}, now {on_one_line(new) or 'fewer'}); name that run too, which repeats "
-                "it, or give another folder"
+                f"--out {out}: {evaluation.module} of {run.name}, seed {run.seed} "
+                f"{_other_flags(before, evaluation.flags)}; name that run too, which repeats it, or give another folder"
             )
 
 
-def _both(a: Any, b: Any) -> list[tuple[Any, Any]]:
-    return [(a, b), (b, a)]
+def _other_flags(before: Sequence[str], now: Sequence[str]) -> str:
+    old, new = (" ".join(sorted(set(a) - set(b))) for a, b in ((before, now), (now, before)))
+    return f"was run with other flags ({on_one_line(old) or 'fewer'}, now {on_one_line(new) or 'fewer'})"
 
 
 @contextmanager

@@ -269,8 +269,9 @@ def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refuse
     assert not recorded["instance_selection"]
     assert found["reference"] == "HP, IL, PL, IS, PS (HCSC)"
     assert "has what solo_hcsc.ablate made" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
-    line = refused("ablate", "--table", "components", *flags, "--max_epochs", 3)
-    assert "was run with other flags" in line or "--max_epochs is 3" in line
+    longer = ["ablate", "--table", "components", *flags, "--max_epochs", 3]
+    assert "HP, IL, PL, IS, PS (HCSC) was run with other flags (fewer, now 3)" in refused(*longer)
+    assert "--max_epochs is 3 for HP, IL, PL and 2 for HP, IL, PL, IS, PS (HCSC)" in refused(*longer, "--rows", 2)
 
 
 def test_row_that_is_not_there_is_refused(custom, refused):
