@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from benchmarks import measure
-from solo_hcsc.hierarchy import Hierarchy, build_hierarchy
-from solo_hcsc.options import Options, resolve_options
+from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
+from solo_hcsc.hcsc.options import Options, resolve_options
 
 
 def main() -> None:

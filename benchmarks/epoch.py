@@ -14,7 +14,8 @@ from PIL import Image
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from benchmarks import measure
-from solo_hcsc import data, pretrain
+from solo_hcsc.data import folders as data
+from solo_hcsc.commands import pretrain
 
 WAYS = {
     "one-sided MoCo": "--method hcsc --instance_selection false --prototype_loss false --batch_negatives false",

@@ -18,9 +18,9 @@ from unittest import mock
 import torch
 
 from benchmarks import measure
-from solo_hcsc import compat
-from solo_hcsc.digits import lay_out_digits
-from solo_hcsc.resume import finished_epochs
+from solo_hcsc.framework import repairs as compat
+from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.training.resume import finished_epochs
 
 compat.apply()
 FLAGS = (
@@ -98,7 +98,7 @@ def start(flags: list[str], log: Path) -> int:
         code = 1
         try:
             with mock.patch.object(sys, "argv", ["solo_hcsc", *flags]):
-                from solo_hcsc.pretrain import main as pretrain
+                from solo_hcsc.commands.pretrain import main as pretrain
 
                 pretrain()
             code = 0

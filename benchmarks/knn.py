@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from benchmarks import measure
-from solo_hcsc.compat.knn_metric import WeightedKNNClassifier
+from solo_hcsc.framework.repairs.knn_metric import WeightedKNNClassifier
 
 KS = (10, 20, 100, 200)
 

@@ -17,8 +17,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from benchmarks import measure
-from solo_hcsc.hierarchy import build_hierarchy
-from solo_hcsc.options import resolve_options
+from solo_hcsc.hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hcsc.options import resolve_options
 
 EMBEDDING = 128 * 4  # bytes
 DATA_SETS = {"ImageNet": 1_281_167, "100 M": 100_000_000, "1 B": 1_000_000_000}

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.step import Step
-from solo_hcsc.hierarchy import build_hierarchy
-from solo_hcsc.options import resolve_options
+from solo_hcsc.hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hcsc.options import resolve_options
 
 EXPECTED = {  # what the exponent belongs to, and the paper's
     "queue": "at most 1: O(B Q) for the loss, 0 for the selection",

@@ -10,9 +10,9 @@ import torch
 from solo.losses.moco import moco_loss_func
 
 from benchmarks import measure
-from solo_hcsc.coding import SelectiveCoding
-from solo_hcsc.hierarchy import build_hierarchy
-from solo_hcsc.options import Options, resolve_options
+from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hcsc.options import Options, resolve_options
 
 
 class Step:

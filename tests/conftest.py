@@ -6,7 +6,7 @@ import torch
 from tiny import SMALL, make_images, run_here
 from torchvision.models import resnet18
 
-from solo_hcsc import compat
+from solo_hcsc.framework import repairs as compat
 
 compat.apply()
 

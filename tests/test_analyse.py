@@ -11,10 +11,15 @@ from sklearn.metrics import adjusted_mutual_info_score
 from tiny import make_images, run_here
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc import charts, clustering, figures, maps, negatives, prototypes
-from solo_hcsc.coding import SelectiveCoding
-from solo_hcsc.errors import UserError
-from solo_hcsc.selection import instance_keep_probability
+from solo_hcsc.report import charts
+from solo_hcsc.commands import clustering
+from solo_hcsc.report import figures
+from solo_hcsc.report import maps
+from solo_hcsc.report import negatives
+from solo_hcsc.report import prototypes
+from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.hcsc.selection import instance_keep_probability
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --points 30 --queries 2".split()
 MAPS = ["tsne_class", "tsne_cluster", "umap_class", "umap_cluster"]

@@ -7,8 +7,9 @@ import pytest
 import torch
 from tiny import SMALL, only, run_here
 
-from solo_hcsc import cifar10, knn
-from solo_hcsc.data import evaluation_sets, resolve_folders
+from solo_hcsc import cifar10
+from solo_hcsc.commands import knn
+from solo_hcsc.data.folders import evaluation_sets, resolve_folders
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc import clustering, label_hierarchy
-from solo_hcsc.errors import UserError
+from solo_hcsc.commands import clustering
+from solo_hcsc.data import label_hierarchy
+from solo_hcsc.cli.errors import UserError
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from solo.losses.moco import moco_loss_func
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from solo_hcsc import coding as coding_module
-from solo_hcsc.coding import SelectiveCoding, precision_and_recall
-from solo_hcsc.errors import UserError
-from solo_hcsc.flags import Parser
-from solo_hcsc.hierarchy import build_hierarchy
-from solo_hcsc.options import PRESETS, Options, add_option_flags, as_dict, check_schedule, resolve_options
-from solo_hcsc.selection import instance_keep_probability, prototype_keep_probability
+from solo_hcsc.hcsc import coding as coding_module
+from solo_hcsc.hcsc.coding import SelectiveCoding, precision_and_recall
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import Parser
+from solo_hcsc.hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hcsc.options import PRESETS, Options, add_option_flags, as_dict, check_schedule, resolve_options
+from solo_hcsc.hcsc.selection import instance_keep_probability, prototype_keep_probability
 
 D, N = 8, 120
 

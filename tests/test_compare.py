@@ -13,11 +13,13 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from tiny import SMALL, run_here
 
-from solo_hcsc import ablate, compare, experiments
-from solo_hcsc.errors import UserError
-from solo_hcsc.experiments import RunFailed, Variant, taking
-from solo_hcsc.options import resolve_options
-from solo_hcsc.pretrain import parse
+from solo_hcsc.commands import ablate
+from solo_hcsc.commands import compare
+from solo_hcsc.study import runner as experiments
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.study.runner import RunFailed, Variant, taking
+from solo_hcsc.hcsc.options import resolve_options
+from solo_hcsc.commands.pretrain import parse
 
 OF_HCSC = "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
 BOTH = ["--methods", "hcsc", "mocov2plus", "--hcsc", OF_HCSC, "--mocov2plus", "--queue_size 16"]

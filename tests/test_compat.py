@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from solo_hcsc.compat.fix import FIXES, bare_method
-from solo_hcsc.compat.stand_ins import LinearWarmupCosineAnnealingLR, strtobool
+from solo_hcsc.framework.repairs.fix import FIXES, bare_method
+from solo_hcsc.framework.repairs.stand_ins import LinearWarmupCosineAnnealingLR, strtobool
 
 PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")
-from solo_hcsc.compat import FIXES
+from solo_hcsc.framework.repairs import FIXES
 print(json.dumps({fix.name: [fix.broken(), fix.apply(), fix.broken()] for fix in FIXES}))
 """
 
@@ -41,7 +41,7 @@ def test_solo_does_not_import_without_the_stand_ins():
 
 
 def test_stand_in_replaces_a_missing_distutils():
-    code = "import sys; sys.modules['distutils'] = None\nimport solo_hcsc.compat\nimport distutils.util as d\n"
+    code = "import sys; sys.modules['distutils'] = None\nimport solo_hcsc.framework.repairs\nimport distutils.util as d\n"
     code += "print(d.strtobool('Yes'))"
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "1"
@@ -115,7 +115,7 @@ def test_lars_changes_what_lightning_trains(tmp_path):
 def test_swav_multicrop_loss_equals_the_frameworks_on_two_crops():
     from solo.losses.swav import swav_loss_func
 
-    from solo_hcsc.compat.methods import swav_multicrop_loss
+    from solo_hcsc.framework.repairs.methods import swav_multicrop_loss
 
     torch.manual_seed(0)
     preds = [torch.randn(6, 5) for _ in range(4)]
@@ -190,7 +190,7 @@ def test_static_learning_rate_survives_saving():
 
 
 def test_entry_point_group_is_the_documented_one():
-    from solo_hcsc.registry import GROUP
+    from solo_hcsc.framework.registry import GROUP
 
     assert GROUP == "solo_learn.methods"
     assert all(entry.value.count(":") == 1 for entry in entry_points(group=GROUP))

@@ -7,8 +7,8 @@ import torch
 from solo.methods.base import BaseMethod
 from torch import nn
 
-from solo_hcsc.compat.fix import bare_method
-from solo_hcsc.convolutions import Trimmed, make_fast
+from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.training.convolutions import Trimmed, make_fast
 
 
 @pytest.mark.parametrize(

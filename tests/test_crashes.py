@@ -15,9 +15,10 @@ import pytest
 import torch
 from tiny import ROOT, SMALL, only, run_here
 
-from solo_hcsc import errors, saving
-from solo_hcsc.errors import UserError
-from solo_hcsc.method import HCSC as Method
+from solo_hcsc.cli import errors
+from solo_hcsc.training import saving
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.framework.method import HCSC as Method
 
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
@@ -66,7 +67,7 @@ def test_too_little_space_is_found_before_training(custom, tmp_path, monkeypatch
 def test_estimate_of_a_checkpoints_size_is_right(custom, tmp_path, monkeypatch):
     estimates = []
     monkeypatch.setattr(saving, "check_space", lambda *args: estimates.append(saving.checkpoint_bytes(*args[1:])))
-    monkeypatch.setattr("solo_hcsc.training.check_space", saving.check_space)
+    monkeypatch.setattr("solo_hcsc.training.run.check_space", saving.check_space)
     flags = [*custom, *SMALL, *HCSC, "--max_epochs", "2", "--limit_train_batches", "1"]
     for optimizer in ("sgd", "adam"):
         run_here("pretrain", *flags, "--optimizer", optimizer, "--checkpoint_dir", tmp_path / optimizer)

@@ -16,10 +16,11 @@ from PIL import Image
 from tiny import SMALL, make_images, only, run_here
 from torchvision.models import resnet18
 
-from solo_hcsc import dali, data
-from solo_hcsc.errors import UserError, command
-from solo_hcsc.images import UnreadableImage
-from solo_hcsc.method import HCSC
+from solo_hcsc.framework import dali
+from solo_hcsc.data import folders as data
+from solo_hcsc.cli.errors import UserError, command
+from solo_hcsc.data.images import UnreadableImage
+from solo_hcsc.framework.method import HCSC
 
 pytest.importorskip("nvidia.dali")
 

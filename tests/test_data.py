@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from tiny import SMALL, make_images, run_here
 
-from solo_hcsc import data
-from solo_hcsc.digits import lay_out_digits
+from solo_hcsc.data import folders as data
+from solo_hcsc.data.digits import lay_out_digits
 
 
 def settings(images, **changes):

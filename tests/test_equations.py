@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from solo_hcsc import losses, selection
+from solo_hcsc.hcsc import losses
+from solo_hcsc.hcsc import selection
 
 B, Q, D, M, UPPER = 5, 17, 6, 8, 3
 KINDS = ["random", "identical", "one prototype", "tiny temperatures", "huge temperatures", "opposite"]

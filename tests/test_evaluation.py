@@ -12,12 +12,15 @@ from tiny import only, run_here
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
-from solo_hcsc import checkpoints, knn, linear, semisup
-from solo_hcsc.checkpoints import load_encoder, load_projector
-from solo_hcsc.data import LabelledImages
-from solo_hcsc.errors import UserError
-from solo_hcsc.features import Features
-from solo_hcsc.results import read_results
+from solo_hcsc.evaluation import encoders as checkpoints
+from solo_hcsc.commands import knn
+from solo_hcsc.commands import linear
+from solo_hcsc.commands import semisup
+from solo_hcsc.evaluation.encoders import load_encoder, load_projector
+from solo_hcsc.data.folders import LabelledImages
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.evaluation.features import Features
+from solo_hcsc.evaluation.results import read_results
 
 QUICK = "--crop_size 32 --num_workers 0 --accelerator cpu --batch_size 8 --max_epochs 2".split()
 

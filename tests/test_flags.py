@@ -2,11 +2,11 @@ import pytest
 import torch
 from tiny import run_here
 
-from solo_hcsc import pretrain
-from solo_hcsc.errors import UserError
-from solo_hcsc.flags import Parser
-from solo_hcsc.hardware import resolve_hardware
-from solo_hcsc.registry import load_methods, method_names
+from solo_hcsc.commands import pretrain
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import Parser
+from solo_hcsc.cli.devices import resolve_hardware
+from solo_hcsc.framework.registry import load_methods, method_names
 
 REQUIRED = ["--dataset", "custom"]
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from solo_hcsc import hierarchy
-from solo_hcsc.errors import UserError
-from solo_hcsc.hierarchy import build_hierarchy
-from solo_hcsc.options import check_images, resolve_options
+from solo_hcsc.hcsc import hierarchy
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hcsc.options import check_images, resolve_options
 
 SMALL = {"num_prototypes": [12, 6, 2], "min_cluster_size": 3}
 

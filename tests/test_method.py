@@ -8,13 +8,14 @@ import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
 
-import solo_hcsc.coding
-import solo_hcsc.method
-from solo_hcsc import data, pretrain
-from solo_hcsc.checkpoints import load_method
-from solo_hcsc.coding import SelectiveCoding
-from solo_hcsc.images import read_image
-from solo_hcsc.method import HCSC, spread
+import solo_hcsc.hcsc.coding
+import solo_hcsc.framework.method
+from solo_hcsc.data import folders as data
+from solo_hcsc.commands import pretrain
+from solo_hcsc.evaluation.encoders import load_method
+from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.data.images import read_image
+from solo_hcsc.framework.method import HCSC, spread
 
 TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 

@@ -13,10 +13,11 @@ import torch
 from PIL import Image
 from tiny import SMALL, make_images, only, run, run_here, where
 
-from solo_hcsc import data, pretrain
-from solo_hcsc.errors import UserError
-from solo_hcsc.images import SkipUnreadable, UnreadableImage, UnreadableList, list_images, read_image
-from solo_hcsc.registry import method_names
+from solo_hcsc.data import folders as data
+from solo_hcsc.commands import pretrain
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.data.images import SkipUnreadable, UnreadableImage, UnreadableList, list_images, read_image
+from solo_hcsc.framework.registry import method_names
 
 MOCO = "--method mocov2plus --queue_size 16 --proj_hidden_dim 16 --max_epochs 1".split()
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()

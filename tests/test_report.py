@@ -14,10 +14,12 @@ import pytest
 from matplotlib.figure import Figure
 from tiny import run_here
 
-from solo_hcsc import comparison as comparisons
-from solo_hcsc import curves, figures, inlining
-from solo_hcsc.errors import UserError
-from solo_hcsc.report import make
+from solo_hcsc.study import record as comparisons
+from solo_hcsc.report import curves
+from solo_hcsc.report import figures
+from solo_hcsc.report import svg as inlining
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.commands.report import make
 
 NASTY = ("<script>alert(1)</script>", "$x_1$ \"a\" 'b' <img src=x onerror=alert(1)>", "层次对比")
 

@@ -14,9 +14,9 @@ from pytorch_lightning.callbacks import Timer
 from tiny import SMALL, only, run_here
 
 from benchmarks.kills import differences
-from solo_hcsc import pretrain
-from solo_hcsc.method import HCSC
-from solo_hcsc.resume import find_resume
+from solo_hcsc.commands import pretrain
+from solo_hcsc.framework.method import HCSC
+from solo_hcsc.training.resume import find_resume
 
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
 METHODS = {

@@ -12,8 +12,8 @@ import torch
 from tiny import SMALL, only, run, run_here
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from solo_hcsc import training
-from solo_hcsc.results import read_results
+from solo_hcsc.training import run as training
+from solo_hcsc.evaluation.results import read_results
 
 METHODS = {
     "hcsc": "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1 --momentum_classifier"

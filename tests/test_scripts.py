@@ -13,13 +13,17 @@ import torch
 from solo.methods.base import BaseMethod
 from tiny import ROOT, only, run_here
 
-from solo_hcsc import ablate, compare, data, knn, pretrain
-from solo_hcsc.checkpoints import load_encoder
-from solo_hcsc.compat.fix import bare_method
-from solo_hcsc.digits import lay_out_digits
-from solo_hcsc.features import extract
-from solo_hcsc.options import check_images, resolve_options
-from solo_hcsc.registry import load_methods
+from solo_hcsc.commands import ablate
+from solo_hcsc.commands import compare
+from solo_hcsc.data import folders as data
+from solo_hcsc.commands import knn
+from solo_hcsc.commands import pretrain
+from solo_hcsc.evaluation.encoders import load_encoder
+from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.evaluation.features import extract
+from solo_hcsc.hcsc.options import check_images, resolve_options
+from solo_hcsc.framework.registry import load_methods
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
 SCRIPTS = sorted(path for path in (ROOT / "scripts" / "pretrain").rglob("*.sh") if path.name not in LAUNCHERS)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from tiny import run_here
 
-from solo_hcsc.paper import PUBLISHED, find
+from solo_hcsc.evaluation.paper import PUBLISHED, find
 
 
 def result(evaluation="knn", dataset="imagenet", method="hcsc", settings=None, metrics=None, **pretraining):

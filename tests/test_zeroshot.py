@@ -10,9 +10,11 @@ from PIL import Image
 from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 
-from solo_hcsc import cub, knn, zeroshot
-from solo_hcsc.compat import knn_metric
-from solo_hcsc.features import Features
+from solo_hcsc.data import cub
+from solo_hcsc.commands import knn
+from solo_hcsc.commands import zeroshot
+from solo_hcsc.framework.repairs import knn_metric
+from solo_hcsc.evaluation.features import Features
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --k 1 4".split()
 BIRDS = ("001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross")

@@ -1,0 +1,1 @@
+"""The command line without torch: errors, parser, flags and their help, devices."""

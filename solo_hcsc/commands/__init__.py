@@ -1,0 +1,1 @@
+"""What you type: one file a command, read top to bottom."""

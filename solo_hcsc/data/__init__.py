@@ -1,0 +1,1 @@
+"""Images: files, folders, lists, data sets as they are distributed, loaders."""

@@ -1,0 +1,170 @@
+"""Image files: which ones a folder has, reading any of them as 8-bit RGB, and what becomes of an unreadable one."""
+
+import os
+import struct
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.utils.data import Dataset
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+from solo_hcsc.cli.errors import UserError, note, on_one_line
+
+# What Pillow's decoders raise on broken files, as far as its releases and files with flipped bytes show.
+_DECODING_ERRORS = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    ArithmeticError,
+    struct.error,
+    Image.DecompressionBombError,
+)
+_LONGEST_GAP = 100  # unreadable images in a row; more mean that the data set is not what it should be
+
+
+class UnreadableImage(UserError):
+    """An image file that cannot be decoded."""
+
+    alone = True  # only the process whose share the image is in comes across it
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def class_folders(root: str | Path) -> list[str]:
+    """Names of the folders in `root`, sorted; hidden ones, such as .ipynb_checkpoints, are no classes."""
+    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+
+
+def list_images(root: str | Path) -> list[str]:
+    """Paths of all images below `root`, sorted; follows links, leaves out what is hidden."""
+    found = []
+    for folder, folders, names in os.walk(root, onerror=_unlistable, followlinks=True):
+        folders[:] = [name for name in folders if not (name.startswith(".") or _leads_back(Path(folder, name)))]
+        found += [os.path.join(folder, name) for name in names if _is_image(name)]
+    return sorted(found)
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMG_EXTENSIONS) and not name.startswith(".")
+
+
+def _leads_back(folder: Path) -> bool:
+    """Whether this is a link to a folder that it lies in: following it would never end."""
+    if not folder.is_symlink():
+        return False
+    target = folder.resolve()
+    return any(parent.resolve().is_relative_to(target) for parent in folder.parents)
+
+
+def _unlistable(error: OSError) -> NoReturn:
+    raise UserError(f"{on_one_line(error.filename)}: this folder cannot be read ({error.strerror})")
+
+
+def read_image(path: str) -> Image.Image:
+    """The image in 8-bit RGB, as torchvision reads it, but with 16-bit grey scaled instead of clipped to white."""
+    try:
+        with open(path, "rb") as file:
+            image = Image.open(file)
+            image.load()
+            return _as_rgb(image)
+    except _DECODING_ERRORS as error:
+        raise UnreadableImage(
+            f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it", path
+        ) from error
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise ValueError("its pixels are floating point numbers of unknown range; save it with 8 or 16 bits")
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        pixels = np.asarray(image)
+        low, high = int(pixels.min()), int(pixels.max())
+        if low < 0 or high > 65535:  # 32 bits
+            raise ValueError(f"its pixels go from {low} to {high}; save it with 8 or 16 bits")
+        deep = high > 255 or image.mode != "I"  # 32-bit files may hold 8-bit values
+        image = Image.fromarray((pixels >> 8 if deep else pixels).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # Pillow warns of the direct way
+    return image.convert("RGB")
+
+
+def _reason(path: str, error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image of a known format" if os.path.getsize(path) else "the file is empty"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return on_one_line(str(error) or type(error).__name__)
+
+
+class UnreadableList(Callback):
+    """Names the images that could not be read in `unreadable.txt`, one in each line, and says how many there are.
+
+    The processes that load images write; the main process counts at the end of an epoch.
+    """
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+        self.file = Path("unreadable.txt")  # of the run's folder, once there is a run
+        self._said = 0
+        self._news = False
+
+    def add(self, path: str) -> None:
+        """Appends a path unless it is there; loaders' processes forget, so that the file alone knows."""
+        name = on_one_line(path)
+        if name not in self.read():
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(name + "\n")
+
+    def read(self) -> set[str]:
+        # A set, because two processes may come across the same file at the same time.
+        return set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.exists() else set()
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.file = trainer.strategy.broadcast(self.file)  # other processes have a run folder of another name
+        self.file.parent.mkdir(parents=True, exist_ok=True)  # on a machine that does not share the disk
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        found = len(self.read())
+        self._news = found > self._said
+        if self._news:
+            self._say(found)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._said and not self._news:  # else the last epoch has just said it
+            self._say(self._said)
+
+    def _say(self, found: int) -> None:
+        self._said = found
+        note(
+            f"{found} of {self.images} images could not be read; each is replaced by the next one; named in {self.file}"
+        )
+
+
+class SkipUnreadable(Dataset):
+    """A data set in which the next image, with its own index and label, stands for one that cannot be read."""
+
+    def __init__(self, dataset: Dataset, unreadable: UnreadableList) -> None:
+        self.dataset = dataset
+        self.unreadable = unreadable
+
+    def __getitem__(self, index: int) -> Any:
+        for step in range(min(_LONGEST_GAP + 1, len(self))):
+            try:
+                return self.dataset[(index + step) % len(self)]
+            except UnreadableImage as error:
+                self.unreadable.add(error.path)
+                last = error
+        raise UnreadableImage(
+            f"--skip_unreadable: more than {step} images in a row cannot be read; the last: {last}", last.path
+        )
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+"""Label hierarchies: small text files that say which group a class belongs to, and which one that group."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from solo_hcsc.cli.errors import UserError, on_one_line
+
+SHIPPED = Path(__file__).parent / "label_hierarchies"
+
+
+@dataclass(frozen=True)
+class LabelLevel:
+    """One level of a label hierarchy over `C` classes."""
+
+    names: tuple[str, ...]  # of its groups, sorted; at level 0 the classes in their own order
+    groups: np.ndarray  # (C,) each class's group, an index into `names`
+
+
+def shipped(dataset: str) -> Path | None:
+    """The file that comes with the package for a data set."""
+    file = SHIPPED / f"{dataset}.txt"
+    return file if file.is_file() else None
+
+
+def read(file: Path) -> dict[str, str]:
+    """Parents by child, from lines `child: parent`; `#` starts a comment at a line's beginning or after a space."""
+    parents: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_text(file).splitlines(), start=1):
+        line = re.split(r"(?:^|\s)#", line)[0].strip()
+        if not line:
+            continue
+        child, colon, parent = (part.strip() for part in line.partition(":"))
+        where = f"{file}, line {number}"
+        if not (colon and child and parent):
+            raise UserError(f"{where}: {on_one_line(line)!r} is not `child: parent`")
+        if parents.get(child, parent) != parent:
+            raise UserError(
+                f"{where}: {child!r} has two parents, {parents[child]!r} (line {lines[child]}) and {parent!r}; keep one"
+            )
+        parents[child], lines[child] = parent, number
+        above = parent
+        while above != child and above in parents:
+            above = parents[above]
+        if above == child:
+            raise UserError(f"{where}: {child!r} would be above itself, by way of {parent!r}; break this cycle")
+    return parents
+
+
+def levels(
+    parents: Mapping[str, str], classes: Sequence[str], file: Path | str = "label hierarchy"
+) -> list[LabelLevel]:
+    """The classes (level 0), their parents, and so on; what has no parent stands for itself at higher levels."""
+    unknown = sorted(set(classes) - parents.keys() - set(parents.values()))
+    if unknown:
+        others = f" and {len(unknown) - 1} other classes" if len(unknown) > 1 else ""
+        raise UserError(f"{file}: says nothing of class {unknown[0]!r}{others}; add a line `{unknown[0]}: parent`")
+    found = [LabelLevel(tuple(classes), np.arange(len(classes)))]
+    current = list(classes)
+    while any(name in parents for name in current):
+        current = [parents.get(name, name) for name in current]
+        names, groups = np.unique(current, return_inverse=True)
+        found.append(LabelLevel(tuple(map(str, names)), groups))
+    return found
+
+
+def _text(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"--label_hierarchy {file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UserError(f"--label_hierarchy {file}: not a text file; lines `child: parent` are expected")
+    return text

@@ -1,0 +1,293 @@
+"""Reading checkpoints, and taking the encoder out of one."""
+
+import json
+import pickle
+import re
+from argparse import Namespace
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import torch
+from torch import nn
+
+from solo_hcsc.cli.errors import UserError, on_one_line
+
+if TYPE_CHECKING:
+    from pytorch_lightning import LightningModule
+
+_SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
+# What torch.load raises on broken files, as files with flipped bytes show.
+_LOADING_ERRORS = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    BadZipFile,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+)
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint itself, or the newest one below a folder that is not of an evaluation's own training."""
+    if path.is_dir():
+        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
+        found = [file for file in files if "pretrained_feature_extractor" not in recorded_args(file)]
+        if not found:
+            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
+        return max(found, key=lambda file: file.stat().st_mtime)
+    if not path.exists():
+        raise UserError(f"{path}: there is no such checkpoint")
+    return path
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's contents, on the CPU; nothing in it is executed."""
+    if not path.is_file():
+        raise UserError(f"{path}: {'a folder; give a file' if path.is_dir() else 'there is no such checkpoint'}")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except _LOADING_ERRORS as error:
+        raise UserError(f"{path}: {_refusal(error)}") from error
+    if not isinstance(checkpoint, dict):
+        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    return checkpoint
+
+
+def _refusal(error: Exception) -> str:
+    """What torch's message means, which advises to load the file regardless."""
+    message = str(error).strip()
+    code = re.search(r"GLOBAL (\S+)", message)
+    if code or "TorchScript" in message:
+        what = code.group(1) if code else "a TorchScript program"
+        return f"refused, because it carries code or Python objects ({what}) that loading would run; keep tensors only"
+    if isinstance(error, pickle.UnpicklingError):
+        return "not a readable checkpoint: not in torch's format"
+    reason = on_one_line(message.splitlines()[0]) if message else type(error).__name__
+    return f"not a readable checkpoint: {reason[:150]}"
+
+
+def recorded_args(checkpoint: Path) -> dict[str, Any]:
+    """The arguments that the run wrote beside its checkpoint; empty if there are none."""
+    file = checkpoint.parent / "args.json"
+    if not file.is_file():
+        return {}
+    try:
+        args = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
+    return args if isinstance(args, dict) else {}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder with a checkpoint's weights."""
+
+    module: nn.Module
+    name: str  # its architecture
+    checkpoint: Path
+    taken: str  # a line for the user: what was taken from the checkpoint and what not
+    epochs: int | None = None  # how long it was pretrained, where a foreign checkpoint tells
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The checkpoint's SHA-256."""
+        digest = sha256()
+        with self.checkpoint.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+# Where an encoder's weights lie: in checkpoints of solo-learn, of its releases since 1.0.5 and of our linear and
+# semi-supervised runs, of MoCo and the authors' HCSC with and without DataParallel's prefix, of SwAV and the like, and
+# in a plain state dict as torchvision and timm write it.
+_PLACES = ("encoder.", "backbone.", "module.encoder_q.", "encoder_q.", "module.", "")
+_FIRST_WEIGHTS = ("conv1.weight", "patch_embed.proj.weight")  # every ResNet, ViT and Swin has one of them
+# What torchvision, timm, MoCo and SwAV put on top of the encoder under its own name.
+_HEADS = ("fc", "head", "projection_head", "prototypes")
+_COUNTER = "num_batches_tracked"  # of batch norm; not in weights from before PyTorch 0.4.1, nor used in evaluation
+
+
+def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
+    """The encoder of a checkpoint of any method, of MoCo or the authors' HCSC, or of a torchvision or timm ResNet.
+
+    `name` may be left out where the run's args.json is beside the checkpoint, or the weights are those of a ResNet.
+    Every weight of the encoder must be there: one that stayed random would pass for a trained one.
+    """
+    from solo.methods.base import BaseMethod
+
+    from solo_hcsc.framework.repairs.fix import bare_method
+
+    checkpoint = load_checkpoint(path)
+    state = weights_in(checkpoint, path)
+    place = next((p for p in _PLACES if any(p + first in state for first in _FIRST_WEIGHTS)), None)
+    if place is None:
+        raise UserError(
+            f"{path}: no encoder in it, under none of the names that solo-learn, MoCo, the authors' HCSC, torchvision "
+            "and timm use (such as encoder.conv1.weight, module.encoder_q.conv1.weight, conv1.weight)"
+        )
+    weights = {str(key).removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
+    name = _architecture(path, name, weights)
+    if name not in BaseMethod._SUPPORTED_ENCODERS:
+        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
+    encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
+    own = encoder.state_dict()
+    if place not in ("encoder.", "backbone."):  # there, the encoder has the name for itself
+        weights = {key: value for key, value in weights.items() if key in own or key.partition(".")[0] not in _HEADS}
+    weights |= {key: own[key] for key in own if key.endswith(_COUNTER) and key not in weights}
+    unusable = [key for key, value in weights.items() if not _is_plain(value, own.get(key))]
+    if unusable:
+        raise UserError(f"{path}: no plain tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
+    unusable = [key for key, value in weights.items() if not value.isfinite().all()]
+    if unusable:
+        raise UserError(
+            f"{path}: NaN or infinite values in {_some(unusable)} of the encoder; take a checkpoint from before that"
+        )
+    fit(encoder, weights, f"{path}: does not fit {name}")
+    left = [key for key in state if not str(key).startswith(place) or str(key).removeprefix(place) not in weights]
+    unused = Counter(_part(str(key)) for key in left)
+    others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
+    taken = f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
+    epochs = checkpoint.get("epoch") if "encoder_q" in place else None
+    return Encoder(encoder, name, path, taken, epochs if isinstance(epochs, int) else None)
+
+
+def load_projector(encoder: Encoder) -> nn.Module:
+    """What the method put on top of the encoder: its projector, or the `fc` of MoCo's and the authors' checkpoints."""
+    path = encoder.checkpoint
+    state = load_weights(path)
+    for place in ("module.encoder_q.fc.", "encoder_q.fc."):
+        weights = {key.removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
+        if weights:
+            head = _moco_projector(weights)
+            fit(head, weights, f"{path}: its projector is none of MoCo's")
+            return head
+    projector = getattr(load_method(path), "projector", None)
+    if not isinstance(projector, nn.Module):
+        method = recorded_args(path)["method"]
+        raise UserError(f"--features projector: {method} has none; leave the flag out for the encoder's features")
+    return projector
+
+
+def _moco_projector(weights: dict[str, Any]) -> nn.Module:
+    """Of MoCo, one layer; of MoCo v2 and HCSC, two."""
+    shapes = [(value.shape[1], value.shape[0]) for value in weights.values() if getattr(value, "ndim", 0) == 2]
+    layers = [nn.Linear(*shape) for shape in shapes]
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1]) if len(layers) == 2 else (layers or [nn.Linear(1, 1)])[0]
+
+
+def load_method(path: Path) -> "LightningModule":
+    """The whole method of a pretraining run, as it was when the checkpoint was written."""
+    from solo_hcsc.data.folders import framework_settings
+    from solo_hcsc.framework.registry import load_methods
+
+    args, methods = recorded_args(path), load_methods()
+    method = args.get("method")
+    if method not in methods:
+        raise UserError(f"{path}: no args.json of a pretraining run beside it, which tells the method and its settings")
+    checkpoint = load_checkpoint(path)
+    try:
+        options = args.get("hcsc_options") or {}  # as they were resolved: a preset may change
+        model = methods[method](**framework_settings(Namespace(**args | options)))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({error})") from error
+    model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
+    try:
+        model.load_state_dict(weights_in(checkpoint, path))
+    except RuntimeError as error:
+        raise UserError(f"{path}: does not fit its args.json; {on_one_line(str(error).splitlines()[-1])}") from error
+    return model
+
+
+def load_weights(path: Path) -> dict[str, Any]:
+    """The named weights in a checkpoint, or in a file that has nothing else."""
+    return weights_in(load_checkpoint(path), path)
+
+
+def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    inner = checkpoint.get("state_dict", checkpoint)
+    if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
+        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    return inner
+
+
+def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
+    """Loads weights that must be exactly the module's."""
+    own = module.state_dict()
+    missing = [key for key in own if key not in weights]
+    unexpected = [key for key in weights if key not in own]
+    shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
+    if missing or unexpected or shapes:
+        kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+        differences = "; ".join(f"{kind}: {_some(keys)}" for kind, keys in kinds.items() if keys)
+        hint = "; --crop_size must be the one of pretraining" if "pos_embed" in shapes else ""
+        raise UserError(f"{complaint}; {differences}{hint}")
+    module.load_state_dict(weights)
+
+
+def _architecture(path: Path, name: str | None, weights: dict[str, Any]) -> str:
+    recorded = recorded_args(path).get("encoder")
+    if name and recorded and name != recorded:
+        raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
+    name = name or recorded or _recognised(weights)
+    if not name:
+        raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
+    return name
+
+
+def _recognised(weights: dict[str, Any]) -> str | None:
+    """resnet18 or resnet50, by the blocks in each of its four layers."""
+    blocks = [len({key.split(".")[1] for key in weights if key.startswith(f"layer{n}.")}) for n in (1, 2, 3, 4)]
+    bottlenecks = "layer1.0.conv3.weight" in weights
+    if blocks == [2, 2, 2, 2] and not bottlenecks:
+        return "resnet18"
+    return "resnet50" if blocks == [3, 4, 6, 3] and bottlenecks else None
+
+
+def _part(key: str) -> str:
+    """The part of a model that a weight belongs to: `projector`, `encoder_k`, `encoder_q.fc`."""
+    names = key.removeprefix("module.").split(".")
+    return ".".join(names[: 2 if names[0] == "encoder_q" else 1])
+
+
+def _is_plain(value: Any, wanted: torch.Tensor | None) -> bool:
+    """Whether this is an ordinary tensor, of floating point numbers where the encoder has such."""
+    return (
+        isinstance(value, torch.Tensor)
+        and (wanted is None or value.is_floating_point() == wanted.is_floating_point())
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_complex() or value.is_quantized)
+    )
+
+
+def _some(keys: list[str]) -> str:
+    """`119 weights (conv1.weight, bn1.weight, bn1.bias, ...)`."""
+    examples = ", ".join([*keys[:3], "..."] if len(keys) > 3 else keys)
+    return f"{len(keys)} weight{'s' * (len(keys) > 1)} ({examples})"
+
+
+def _backbone_args(name: str, weights: dict[str, Any], crop_size: int) -> dict[str, Any]:
+    """The constructor's settings, read off the weights where they show."""
+    if "resnet" in name:
+        stem = weights.get("conv1.weight")
+        return {"cifar": stem is not None and stem.ndim == 4 and stem.shape[-1] == 3}
+    settings: dict[str, Any] = {"cifar": False, "img_size": crop_size}
+    patches = weights.get("patch_embed.proj.weight")
+    if "vit" in name and patches is not None and patches.ndim == 4 and patches.numel():
+        settings["patch_size"] = patches.shape[-1]
+    if "swin" in name:
+        tables = [v for k, v in weights.items() if k.endswith("relative_position_bias_table")]
+        # A window of side w has (2w - 1)^2 relative positions; 4 is the framework's choice for CIFAR.
+        settings["cifar"] = bool(tables) and tables[0].shape[:1] == (49,)
+    return settings

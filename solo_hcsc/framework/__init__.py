@@ -1,0 +1,1 @@
+"""solo-learn: the one door to it."""

@@ -1,0 +1,284 @@
+"""solo-learn's DALI pipelines, on exactly the files that the default loader reads.
+
+Every pass over the images, be it an epoch, a validation or a clustering, has a pipeline of its own that reads a list of
+files in its order. DALI's own shards and shuffling repeat some images in an epoch and leave out others wherever
+batches and processes do not divide the images evenly.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from torchvision import transforms
+
+from solo_hcsc.data import folders as data
+from solo_hcsc.cli.errors import UserError, note, on_one_line
+from solo_hcsc.data.images import UnreadableImage
+from solo_hcsc.data.loaders import Resumable, derive_seed, epoch_order
+
+try:
+    from nvidia.dali import fn, math, ops, types
+    from nvidia.dali.pipeline import Pipeline
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+    from solo.utils.dali_dataloader import CustomTransform, ImagenetTransform, NormalPipeline, PretrainPipeline
+except ImportError:  # `check` says so
+    Pipeline = object
+    PretrainPipeline = NormalPipeline = type("NotInstalled", (), {})
+
+
+def check(args: Namespace) -> None:
+    """Refuses `--dali` where it cannot work."""
+    if not args.dali:
+        return
+    if args.dataset not in data.FILES:
+        raise UserError(f"--dali reads folders and lists of images, not --dataset {args.dataset}; leave it out")
+    try:
+        import nvidia.dali  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "--dali: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
+            "(CUDA 12: 'solo_hcsc[dali-cuda120]')"
+        ) from None
+    if args.dali_device not in ("cpu", "gpu"):
+        raise UserError(f"--dali_device {args.dali_device}: choose cpu or gpu")
+    if args.dali_device == "gpu" and args.accelerator != "gpu":
+        note("--dali_device gpu needs a GPU; DALI works on the CPU")
+        args.dali_device = "cpu"
+
+
+def pretraining_class(method: type, train_set: Dataset, args: Namespace) -> type:
+    """`method` with DALI's loader of the training images as (index, crops, label)."""
+    files, labels = data.files_and_labels(train_set)
+    targets = torch.tensor(labels)
+
+    def epoch(model: Any, skipped: int) -> Iterator[Any]:
+        indexes = _share_of_epoch(model, len(files), skipped, args)
+        pipeline = Augmented([files[i] for i in indexes], indexes, args, _seed(model, skipped, args))
+        crops = [f"crop {number}" for number in range(sum(args.num_crops_per_aug))]
+        known = targets
+        for *views, index in _batches(pipeline, [*crops, "index"]):
+            known = known.to(index.device)
+            yield [index, views, known[index]]
+
+    def train_dataloader(model: Any) -> Epochs:
+        model.dali_epoch_size = len(files)  # read by solo-learn's deepclusterv2
+        return Epochs(len(files) // model.trainer.world_size // args.batch_size, partial(epoch, model))
+
+    return type(f"Dali{method.__name__}", (method,), {"train_dataloader": train_dataloader})
+
+
+def linear_class(model_class: type, train_set: Dataset, val_set: Dataset, args: Namespace) -> type:
+    """The linear model with DALI's loaders of training and validation images as (image, label)."""
+    train_files, train_labels = data.files_and_labels(train_set)
+    val_files, val_labels = data.files_and_labels(val_set)
+    train_transform, val_transform = data.evaluation_transforms(args)
+
+    def training(model: Any, skipped: int) -> Iterator[Any]:
+        own = _share_of_epoch(model, len(train_files), skipped, args)
+        chosen = [train_files[i] for i in own], [train_labels[i] for i in own]
+        return _batches(RandomCrop(*chosen, train_transform, args, _seed(model, skipped, args)), ["image", "label"])
+
+    def validation(model: Any, _: int) -> Iterator[Any]:
+        own = slice(model.global_rank, None, model.trainer.world_size)
+        if not val_files[own]:
+            return iter(())
+        return _batches(CentreCrop(val_files[own], val_labels[own], val_transform, args), ["image", "label"])
+
+    def train_dataloader(model: Any) -> Epochs:
+        return Epochs(len(train_files) // model.trainer.world_size // args.batch_size, partial(training, model))
+
+    def val_dataloader(model: Any) -> Epochs:
+        own = len(val_files[model.global_rank :: model.trainer.world_size])
+        return Epochs(-(-own // args.batch_size), partial(validation, model))
+
+    hooks = {"train_dataloader": train_dataloader, "val_dataloader": val_dataloader}
+    return type(f"Dali{model_class.__name__}", (model_class,), hooks)
+
+
+def clustering_images(train_set: Dataset, args: Namespace) -> Callable[[Sequence[int]], Iterable[torch.Tensor]]:
+    """A function from indexes of the data set to batches of their centre crops, in that order, the last one short."""
+    files, _ = data.files_and_labels(train_set)
+    _, transform = data.evaluation_transforms(args)
+
+    def images(indexes: Sequence[int]) -> Iterator[torch.Tensor]:
+        if len(indexes):
+            pipeline = CentreCrop([files[i] for i in indexes], list(indexes), transform, args)
+            for image, _ in _batches(pipeline, ["image", "index"]):
+                yield image
+
+    return images
+
+
+class Epochs(Resumable):
+    """A loader: every `iter` is a new pass over the images."""
+
+    def __init__(self, length: int, start: Callable[[int], Iterator[Any]]) -> None:
+        self.length = length
+        self.start = start  # given the number of batches to skip
+
+    def __len__(self) -> int:
+        return self.length
+
+    def batches(self, skipped: int) -> Iterator[Any]:
+        return self.start(skipped)
+
+
+def _share_of_epoch(model: Any, images: int, skipped: int, args: Namespace) -> list[int]:
+    """This process's indexes in the model's epoch, in full batches, after the first `skipped` ones."""
+    processes = model.trainer.world_size
+    own = epoch_order(images, args.seed, model.current_epoch, model.global_rank, processes)
+    full = images // processes // args.batch_size * args.batch_size
+    return own[skipped * args.batch_size : full].tolist()
+
+
+def _seed(model: Any, skipped: int, args: Namespace) -> int:
+    """Of the crops and colours of this process in the model's epoch; on from within it they are others."""
+    return derive_seed(args.seed, model.current_epoch, model.global_rank, skipped) % 2**31
+
+
+def _batches(pipeline: "Files", names: list[str]) -> Iterator[list[torch.Tensor]]:
+    """One pass of a pipeline, whose memory goes with the iterator. The last output is the files' numbers."""
+    passing = DALIGenericIterator(
+        pipeline, names, reader_name="Reader", last_batch_policy=LastBatchPolicy.PARTIAL, prepare_first_batch=False
+    )
+    for (batch,) in passing:
+        *images, numbers = (batch[name] for name in names)
+        yield [*images, numbers.squeeze(1)]
+
+
+class Files(Pipeline):
+    """What our pipelines add to solo-learn's: the device, the list of files, and errors that name a file."""
+
+    device: str  # set before solo-learn's constructors call this one
+
+    def __init__(self, batch_size: int, num_threads: int, device_id: int, seed: int) -> None:
+        # solo-learn always asks for a GPU, which DALI refuses on a machine without one.
+        super().__init__(batch_size, num_threads, device_id if self.device == "gpu" else None, seed)
+
+    def read(self, files: list[str], numbers: list[int]) -> None:
+        """Replaces solo-learn's reader, which lists folders by itself, and its decoder."""
+        self.files = files
+        self.delivered = 0
+        self.reader = ops.readers.File(files=files, labels=numbers, pad_last_batch=True)
+        self.decode = _decoder("mixed" if self.device == "gpu" else "cpu")
+
+    def share_outputs(self) -> Any:
+        try:
+            outputs = super().share_outputs()
+        except RuntimeError as error:
+            # DALI does not always name the file. It is among those read ahead, at most three batches.
+            broken = _first_broken(self.files[self.delivered : self.delivered + 4 * self.max_batch_size])
+            if broken is None:
+                raise
+            raise UnreadableImage(
+                f"{on_one_line(broken)}: DALI cannot read this image; remove or replace it", broken
+            ) from error
+        self.delivered += self.max_batch_size
+        return outputs
+
+
+class Augmented(PretrainPipeline, Files):
+    """Pretraining's crops."""
+
+    def __init__(self, files: list[str], numbers: list[int], args: Namespace, seed: int) -> None:
+        self.device = args.dali_device
+        strengths = args.transform_kwargs if args.unique_augs > 1 else [args.transform_kwargs]
+        augmentation = ImagenetTransform if args.dataset in ("imagenet", "imagenet100") else CustomTransform
+        augmentations = [augmentation(device=self.device, **strength) for strength in strengths]
+        settings = _settings(args) | {"transforms": augmentations, "num_crops_per_aug": args.num_crops_per_aug}
+        PretrainPipeline.__init__(self, **settings, seed=seed)
+        self.read(files, numbers)
+
+
+class RandomCrop(NormalPipeline, Files):
+    """The training images of linear evaluation, as the default loader's transform has them."""
+
+    def __init__(
+        self, files: list[str], numbers: list[int], transform: transforms.Compose, args: Namespace, seed: int
+    ) -> None:
+        self.device = args.dali_device
+        NormalPipeline.__init__(self, validation=False, **_settings(args), seed=seed)
+        self.read(files, numbers)
+        crop, *_, normalise = transform.transforms
+        self.resize = ops.RandomResizedCrop(
+            device=self.device,
+            size=crop.size,
+            random_area=crop.scale,
+            random_aspect_ratio=crop.ratio,
+            interp_type=types.INTERP_LINEAR,
+        )
+        self.cmn = _normalise(self.device, normalise)
+
+
+class CentreCrop(NormalPipeline, Files):
+    """Images for validation and clustering, within one of 255 grey values of the default loader's."""
+
+    def __init__(self, files: list[str], numbers: list[int], transform: transforms.Compose, args: Namespace) -> None:
+        self.device = args.dali_device
+        NormalPipeline.__init__(self, validation=True, **_settings(args))
+        self.read(files, numbers)
+        resize, crop, *_, normalise = transform.transforms
+        self.shorter, self.size = resize.size, crop.size[0]
+        self.resize = ops.Resize(device=self.device, interp_type=types.INTERP_LINEAR)
+        self.cmn = _normalise(self.device, normalise, crop=crop.size)
+
+    def define_graph(self) -> tuple[Any, Any]:
+        encoded, numbers = self.reader(name="Reader")
+        # Sizes and positions rounded as torchvision does: the longer side down, the centre to an even number.
+        sides = fn.peek_image_shape(encoded, adjust_orientation=False)[:2]
+        sides = sides * self.shorter // fn.reductions.min(sides)
+        margin = sides - self.size
+        half = margin // 2
+        start = half + (margin - 2 * half) * (half - half // 2 * 2)
+        position = start / math.max(margin, 1)
+        images = self.resize(self.decode(encoded), size=fn.cast(sides, dtype=types.FLOAT))
+        images = self.cmn(images, crop_pos_y=position[0], crop_pos_x=position[1])
+        return images, self.to_int64(numbers.gpu() if self.device == "gpu" else numbers)
+
+
+def _settings(args: Namespace) -> dict[str, Any]:
+    """What the constructors of all of solo-learn's pipelines take."""
+    return {
+        "data_path": "",
+        "batch_size": args.batch_size,
+        "device": args.dali_device,
+        "device_id": torch.cuda.current_device() if args.dali_device == "gpu" else 0,
+        "num_threads": max(1, args.num_workers),
+    }
+
+
+def _decoder(device: str) -> Any:
+    """Decodes as Pillow does, which leaves photographs as they lie and interpolates colours."""
+    return ops.decoders.Image(
+        device=device, output_type=types.RGB, adjust_orientation=False, jpeg_fancy_upsampling=True
+    )
+
+
+def _normalise(device: str, transform: transforms.Normalize, **crop: Any) -> Any:
+    return ops.CropMirrorNormalize(
+        device=device,
+        dtype=types.FLOAT,
+        output_layout=types.NCHW,
+        mean=[255 * value for value in transform.mean],
+        std=[255 * value for value in transform.std],
+        **crop,
+    )
+
+
+def _first_broken(files: list[str]) -> str | None:
+    """The first file that cannot be read or decoded, tried one by one."""
+    pipeline = Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipeline:
+        pipeline.set_outputs(_decoder("cpu")(fn.external_source(name="encoded")))
+    pipeline.build()
+    for file in files:
+        try:
+            pipeline.feed_input("encoded", [np.fromfile(file, dtype=np.uint8)])
+            pipeline.run()
+        except (OSError, RuntimeError):
+            return file
+    return None

@@ -1,0 +1,295 @@
+"""HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) as a solo-learn method."""
+
+import random
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from solo.methods.base import BaseMomentumMethod
+from solo.utils.misc import gather
+from solo.utils.momentum import initialize_momentum_params
+from torch import nn
+from tqdm import tqdm
+
+from solo_hcsc.hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
+from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.hcsc.health import Health, of_epoch, of_tree
+from solo_hcsc.hcsc.hierarchy import build_hierarchy, import_faiss
+from solo_hcsc.hcsc.options import (
+    add_option_flags,
+    as_dict,
+    check_images,
+    check_schedule,
+    clustered_at_least,
+    needs_tree,
+    resolve_options,
+)
+
+# Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
+STEPS_BETWEEN_PRECISION = 20
+LARGE = 2e9  # bytes
+
+
+class HCSC(BaseMomentumMethod):
+    """A MoCo v2 whose negatives are selected by a tree of prototypes, and a contrast with those prototypes.
+
+    View 1 is the query, view 2 the key: one pass through the encoder and one through the momentum encoder.
+    """
+
+    # Set by solo_hcsc.pretrain: given indexes of training images, yields their centre crops in that order, in batches.
+    clustering_images: Callable[[Sequence[int]], Iterable[torch.Tensor]] | None = None
+
+    def __init__(self, proj_output_dim: int, proj_hidden_dim: int, num_images: int, seed: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.options = resolve_options(kwargs)
+        check_images(self.options, num_images)
+        precision = str(kwargs.get("precision", "32-true"))
+        if precision.endswith("-true") and precision != "32-true":
+            raise UserError(f"--precision {precision}: hcsc trains in 32, 16 (mixed) or bf16 (mixed)")
+        self.seed = seed
+        self.num_images = num_images
+        self.health = Health()
+
+        hidden = proj_hidden_dim or self.features_dim
+        self.projector = _projector(self.features_dim, hidden, proj_output_dim)
+        self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
+        initialize_momentum_params(self.projector, self.momentum_projector)
+        self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
+        kept = sum(buffer.numel() * buffer.element_size() for buffer in (self.coding.keys, self.coding.assignments))
+        if kept > LARGE:
+            note(
+                f"what HCSC keeps of {num_images} images takes {kept / 1e9:.1f} GB in every process and checkpoint; "
+                "--cluster_sample 1000000 keeps the keys of so many, --query_cluster cosine no clusters"
+            )
+        # Identical in all processes by construction: DDP need not send them around at every step.
+        self._ddp_params_and_buffers_to_ignore = [f"coding.{name}" for name, _ in self.coding.named_buffers()]
+
+    @staticmethod
+    def add_model_specific_args(parent_parser: ArgumentParser) -> ArgumentParser:
+        parent_parser = BaseMomentumMethod.add_model_specific_args(parent_parser)
+        parser = parent_parser.add_argument_group("hcsc")
+        parser.add_argument("--proj_output_dim", type=int, default=128)
+        parser.add_argument(
+            "--proj_hidden_dim", type=int, help="the projector's hidden size; the encoder's if not given"
+        )
+        add_option_flags(parent_parser)
+        parent_parser.set_defaults(base_tau_momentum=0.999, final_tau_momentum=0.999, lr=0.03)
+        return parent_parser
+
+    @staticmethod
+    def check_flags(args: Namespace) -> None:
+        """What can be refused before any data is read; called by solo_hcsc.pretrain."""
+        options = resolve_options(args)
+        check_schedule(options, args.max_epochs)
+        if needs_tree(options):
+            import_faiss()
+
+    @staticmethod
+    def check_batch(args: Namespace, batch: int) -> None:
+        """Refuses more keys in a `batch` over all processes than the queue takes; called by solo_hcsc.pretrain."""
+        options = resolve_options(args)
+        keys = 2 * batch if options.symmetric else batch
+        if options.queue_size < keys:
+            raise UserError(
+                f"--queue_size {options.queue_size}: smaller than the {keys} keys of a batch over all processes; "
+                "give at least as many"
+            )
+
+    @property
+    def resolved_options(self) -> dict[str, Any]:
+        """What solo_hcsc.pretrain records of the method in args.json."""
+        return {"hcsc_options": as_dict(self.options)}
+
+    @property
+    def learnable_params(self) -> list[dict[str, Any]]:
+        return [*super().learnable_params, {"params": self.projector.parameters()}]
+
+    @property
+    def momentum_pairs(self) -> list[tuple[Any, Any]]:
+        return [*super().momentum_pairs, (self.projector, self.momentum_projector)]
+
+    def forward(self, X: torch.Tensor) -> dict[str, torch.Tensor]:
+        out = super().forward(X)
+        return {**out, "z": F.normalize(self.projector(out["feats"]), dim=1)}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint.update(self.resolved_options)
+
+    # ---- before an epoch: the tree of prototypes ----
+
+    def on_train_epoch_start(self) -> None:
+        epoch, start = self.current_epoch, self.options.clustering_start
+        due = epoch >= start and (epoch - start) % self.options.recluster_every == 0
+        if due and needs_tree(self.options) and self.coding.clustered_epoch != epoch:
+            self.cluster()
+
+    def cluster(self) -> None:
+        """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
+        # The first epoch has no keys yet, other options never.
+        keys_do = len(self.coding.remembered_images()) >= clustered_at_least(self.options)
+        embeddings, images = (None, None) if keys_do else self.extract()
+        if self.global_rank == 0:
+            if embeddings is None or images is None:
+                embeddings, images = self.coding.remembered()
+            seed = self.seed * 1000 + self.current_epoch
+            last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
+            hierarchy = build_hierarchy(embeddings, self.options, seed, last)
+            self.coding.install(hierarchy, self.current_epoch, images)
+            self.health.say(self.current_epoch, "tree", of_tree(hierarchy, self.options))
+            for number, level in enumerate(hierarchy.levels):
+                self.log_dict(
+                    {f"{name}_{number}": float(value) for name, value in describe(level).items()}, rank_zero_only=True
+                )
+            self.log("clustering_seconds", hierarchy.seconds, rank_zero_only=True)
+        if dist.is_available() and dist.is_initialized():
+            for name, buffer in self.coding.named_buffers():
+                if name != "keys":  # as long as the data set, and the same everywhere
+                    dist.broadcast(buffer, src=0)
+            state = [self.coding.get_extra_state()]
+            dist.broadcast_object_list(state, src=0)
+            self.coding.set_extra_state(state[0])
+
+    @property
+    def clustered_side(self) -> tuple[nn.Module, nn.Module]:
+        """The encoder and the projector whose embeddings are clustered."""
+        if self.options.clustered_encoder == "momentum":
+            return self.momentum_encoder, self.momentum_projector
+        return self.encoder, self.projector
+
+    @torch.no_grad()
+    def extract(self) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Unit embeddings (n, D) of training images' centre crops, and the images' indexes (n,); labels are not read.
+
+        All images, or with `--cluster_sample` so many, evenly spread over the data set and others in every epoch. Every
+        process works on its share; only the first, which clusters, gets all embeddings, and the others None.
+        """
+        if self.clustering_images is None:
+            raise UserError("hcsc clusters the training images before an epoch: set `clustering_images` on the method")
+        encoder, projector = self.clustered_side
+        rank, processes = self.global_rank, self.trainer.world_size
+        indices = spread(self.num_images, self.options.cluster_sample, self.current_epoch, self.seed)
+        share, images = indices[rank::processes], torch.tensor(indices)
+        was_training = encoder.training
+        encoder.eval()
+        bar = tqdm(total=len(share), desc="embeddings", unit="image", leave=False, disable=True if rank else None)
+        parts = []
+        with bar, self.trainer.precision_plugin.forward_context():
+            for crops in self.clustering_images(share):
+                crops = crops.to(self.device, non_blocking=True)
+                parts.append(F.normalize(projector(encoder(crops)).float(), dim=1))
+                bar.update(len(crops))
+        encoder.train(was_training)
+        own = torch.cat(parts) if parts else torch.zeros(0, self.coding.queue.size(1), device=self.device)
+        if processes == 1:
+            return own, images
+        # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
+        padded = F.pad(own, (0, 0, 0, -(-len(indices) // processes) - len(own)))
+        gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
+        dist.gather(padded, gathered, dst=0)
+        if gathered is None:
+            return None, images
+        embeddings = own.new_empty(len(indices), own.size(1))
+        for number, part in enumerate(gathered):
+            places = embeddings[number::processes]
+            places.copy_(part[: len(places)])
+        return embeddings, images
+
+    def on_train_epoch_end(self) -> None:
+        signs = of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch)
+        self.health.say(self.current_epoch, "epoch", signs)
+
+    # ---- a step ----
+
+    def training_step(self, batch: Sequence[Any], batch_idx: int) -> torch.Tensor:
+        index, views, targets = batch
+        large = views[: self.num_large_crops]
+        queries = large if self.options.symmetric else large[:1]
+        keys = large[::-1] if self.options.symmetric else large[1:]
+
+        online = [self._base_shared_step(view, targets) for view in queries]
+        target = [self._shared_step_momentum(view, targets) for view in keys]
+        with torch.no_grad():
+            key = [F.normalize(self.momentum_projector(out["feats"]), dim=1) for out in target]
+        z = [F.normalize(self.projector(out["feats"]), dim=1) for out in online]
+        local = [F.normalize(self.projector(self.encoder(v)), dim=1) for v in views[self.num_large_crops :]]
+
+        gathered, labels = [self._gather(k) for k in key], self._gather(targets)
+        own = self._enqueue(gathered, labels) if self.options.batch_negatives else None
+        weight = self.proto_weight()
+        coded = [self.coding(q, k, index, local, weight, own) for q, k in zip(z, key, strict=True)]
+        self.loss_terms = coded[0].parts  # named if the loss is not finite
+        self._log_coding(coded[0], targets, batch_idx)
+        if own is None:
+            self._enqueue(gathered, labels)
+        if self.coding.averages_keys:
+            self.coding.remember(torch.stack(gathered).mean(dim=0), self._gather(index))
+
+        class_loss = self._log_classifiers(online, target, targets)
+        loss = torch.stack([one.loss for one in coded]).mean()
+        self.log("train_hcsc_loss_step", loss, on_step=True, on_epoch=False)
+        self._log_epoch({"train_hcsc_loss_epoch": loss})
+        return loss + class_loss
+
+    def _enqueue(self, keys: list[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+        """Puts all processes' keys into the queue; returns the places (B, K) of this process's."""
+        places = [self.coding.enqueue(k, labels, self.global_step) for k in keys]
+        return torch.stack(places, dim=1)[self.global_rank :: self.trainer.world_size]
+
+    def _gather(self, values: torch.Tensor) -> torch.Tensor:
+        """All processes' rows, in the order in which one process with the whole batch would have them."""
+        return gather(values).unflatten(0, (self.trainer.world_size, -1)).transpose(0, 1).flatten(0, 1)
+
+    def proto_weight(self) -> float:
+        """The prototype loss's weight in this epoch: 0 in the warm-up, then growing to its full size."""
+        since = self.current_epoch - self.options.proto_warmup_epochs
+        if since < 0:
+            return 0.0
+        return self.options.proto_weight * min(1.0, (since + 1) / (self.options.proto_ramp_epochs + 1))
+
+    def _log_classifiers(
+        self, online: list[dict[str, Any]], target: list[dict[str, Any]], targets: torch.Tensor
+    ) -> torch.Tensor:
+        """The framework's online evaluation, on the views that were used; returns the classifiers' loss."""
+        total = torch.stack([out["loss"] for out in online]).mean()
+        names = {"train_class_loss": "loss", "train_acc1": "acc1", "train_acc5": "acc5"}
+        self._log_means(names, online)
+        if self.momentum_classifier is not None:
+            total = total + torch.stack([out["loss"] for out in target]).mean()
+            self._log_means({name.replace("train_", "train_momentum_"): key for name, key in names.items()}, target)
+        if self.knn_eval:
+            features = torch.cat([out["feats"] for out in online]).detach()
+            self.knn(train_features=features, train_targets=targets.repeat(len(online)))
+        return total
+
+    def _log_means(self, names: dict[str, str], outs: list[dict[str, Any]]) -> None:
+        self._log_epoch({f"{name}_epoch": sum(out[key] for out in outs) / len(outs) for name, key in names.items()})
+
+    def _log_epoch(self, values: dict[str, Any]) -> None:
+        """Logs means over the epoch and the processes; means of every step would make the processes wait for it."""
+        self.log_dict(values, on_step=False, on_epoch=True, sync_dist=True)
+
+    def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
+        log = {name: part.detach() for name, part in coded.parts.items()}
+        if batch_idx % STEPS_BETWEEN_PRECISION == 0:
+            log["queue_age"] = self.coding.queue_age(self.global_step)
+            if self.num_classes > 1:
+                for level, out in enumerate(coded.left_out()):
+                    found = precision_and_recall(out, targets, self.coding.queue_labels, coded.own)
+                    log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
+        self._log_epoch(log)
+
+
+def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
+    """Indexes of `sample` images at equal distances, from an epoch's own first one; all images for 0 or too many."""
+    if not 0 < sample < images:
+        return range(images)
+    first = random.Random(f"{seed} {epoch}").random()
+    return [int((number + first) * images / sample) for number in range(sample)]
+
+
+def _projector(features: int, hidden: int, output: int) -> nn.Sequential:
+    """MoCo v2's: two layers."""
+    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, output))

@@ -1,0 +1,1 @@
+"""The paper, on torch and faiss alone: usable in any training loop."""

@@ -1,0 +1,141 @@
+"""Charts: left-out negatives along training, and the agreement of clusters with labels."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from solo_hcsc.report import figures
+from solo_hcsc.report.figures import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# In metrics.csv a level's number follows.
+PANELS = {
+    "left_out_precision": "precision, %",
+    "left_out_recall": "recall, %",
+    "left_out": "left out, %",
+}
+Curves = dict[str, dict[int, dict[int, float]]]  # name in PANELS, level, epoch
+
+
+def read_left_out(file: Path) -> Curves:
+    """What a run's metrics.csv says of left-out negatives."""
+    from solo_hcsc.evaluation.results import read_metrics
+
+    def is_shown(column: str) -> bool:
+        name, _, level = column.rpartition("_")
+        return name in PANELS and level.isdigit()
+
+    found: Curves = {}
+    for column, values in read_metrics(file, is_shown).items():
+        name, _, level = column.rpartition("_")
+        found.setdefault(name, {})[int(level)] = values
+    return found
+
+
+def draw_left_out(curves: Curves) -> "Figure":
+    """A panel for each quantity, with a line for each level."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    shown = [name for name in PANELS if name in curves]
+    figure = Figure(figsize=(4.5, 0.6 + 1.3 * len(shown)))
+    panels = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
+    levels = sorted({level for name in shown for level in curves[name]})
+    for axes, name in zip(panels, shown, strict=True):
+        for level, values in sorted(curves[name].items()):
+            epochs = sorted(values)
+            axes.plot(
+                [epoch + 1 for epoch in epochs],
+                [100 * values[epoch] for epoch in epochs],
+                color=figures.colour(levels.index(level), len(levels)),
+                label=level_name(level, len(levels)),
+                marker="o",
+                markersize=3 if len(epochs) <= 30 else 0,
+                linewidth=1.5,
+            )
+        axes.set_ylabel(PANELS[name])
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.25, linewidth=0.5)
+    panels[-1].set_xlabel("epoch")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.align_ylabels(panels)
+    figure.tight_layout()
+    panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(3, len(levels)), fontsize=9)
+    return figure
+
+
+def level_name(level: int, levels: int) -> str:
+    """`level 1 (bottom)` of levels counted from 0."""
+    ends = {0: " (bottom)", levels - 1: " (top)"} if levels > 1 else {}
+    return f"level {level + 1}{ends.get(level, '')}"
+
+
+def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Figure":
+    """A group of bars for each level of the labels, with a bar for each clustering, as solo_hcsc.clustering has it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5, 2.8))
+    axes = figure.subplots()
+    width = 0.8 / len(rows)
+    for number, row in enumerate(rows):
+        values = [row["ami"], *row["ami_levels"]]
+        places = [group - 0.4 + (number + 0.5) * width for group in range(len(values))]
+        plain = row["kind"] == "k-means"
+        name = f"k-means, k = {row['k']}" if plain else f"level {row['level']} ({row['prototypes']} prototypes)"
+        one = figures.COLOURS[7] if plain else figures.COLOURS[number % 7]
+        axes.bar(places, values, width * 0.92, color=one, label=name)
+        for x, value in zip(places, values, strict=True):
+            text = re.sub("^(-?)0", r"\1", f"{round(value, 2) + 0.0:.2f}")
+            axes.text(x, max(value, 0), text, ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(label_levels)), label_levels)
+    axes.set_ylabel("AMI")
+    axes.margins(y=0.15)
+    axes.axhline(0, color=figures.ink(), linewidth=0.8)
+    axes.spines["bottom"].set_visible(False)
+    axes.tick_params(axis="x", length=0)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, fontsize=8)
+    return figure
+
+
+# ---- for an analysis: numbers are added to `numbers`, pictures returned ----
+
+
+def show_history(curves: Curves, numbers: dict[str, Any]) -> list[Picture]:
+    if not curves:
+        return []
+    numbers["left_out_along_training"] = {
+        name: [{"level": level + 1, "epochs": list(of), "values": list(of.values())} for level, of in levels.items()]
+        for name, levels in curves.items()
+    }
+    last = {name: {level: of[max(of)] for level, of in levels.items()} for name, levels in curves.items()}
+    found = [
+        f"{what} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
+        for name, what in (("left_out_precision", "precision"), ("left_out_recall", "recall"), ("left_out", "share"))
+        if name in last
+    ]
+    caption = (
+        "Negatives that the run left out of its instance loss, epoch by epoch and level by level. Precision: how many "
+        "of them had the query's class. Recall: how many of the query's class were among them. "
+        f"In the last epoch, from the bottom level to the top: {', '.join(found)}."
+    )
+    return [Picture("left_out", "Left-out negatives along training", caption, lambda: draw_left_out(curves))]
+
+
+def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[str, Any]) -> list[Picture]:
+    from solo_hcsc.commands.clustering import shown
+
+    numbers["ami"] = rows
+    clusterings = [row for row in rows if row["kind"] == "hierarchy"]
+    caption = (
+        "Adjusted mutual information (AMI) of clusters with the classes"
+        f"{' and with groups of classes' if groups else ''}: 1 for the same partition, 0 for chance. "
+    )
+    if clusterings:
+        best = max(clusterings, key=lambda row: row["ami"])
+        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {shown(best['ami'])}. "
+    caption += f"k-means of the features into {rows[-1]['k']} clusters: {shown(rows[-1]['ami'])}."
+    labels = ["classes", *(f"{count} groups" for count in groups)]
+    return [Picture("ami", "Agreement of clusters with labels", caption, lambda: draw_ami(rows, labels))]

@@ -1,0 +1,171 @@
+"""Pictures of a comparison's learning curves."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from solo_hcsc.report import figures
+from solo_hcsc.study.record import Comparison, Row, Run
+from solo_hcsc.cli.errors import on_one_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CURVES = {
+    "val_knn_acc1": ("KNN accuracy while training", "KNN accuracy, %"),
+    "val_acc1": ("Online linear accuracy", "online linear accuracy, %"),
+}
+_LEVELS = ("-", "--", ":", "-.")
+_PRECISION = "left_out_precision_"
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    points: Points
+    row: int
+    style: str = "-"
+    bold: bool = True
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Lines over epochs or time, in the colours of their rows."""
+
+    name: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    names: list[str]  # of all rows
+
+    def svg(self) -> str:
+        return figures.svg(self.name, self._draw)
+
+    def alone(self) -> figures.Picture:
+        """With the names of the rows: for where no page stands around it."""
+        return figures.Picture(self.name, self.title, self.caption, partial(self._draw, named=True))
+
+    def _draw(self, named: bool = False) -> "Figure":
+        import matplotlib
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+
+        figure = Figure(figsize=(5.4, 3.3))
+        axes = figure.add_subplot()
+        shown = set()
+        for line in sorted(self.lines, key=lambda line: line.bold):  # the thin ones below
+            x, y = zip(*line.points, strict=True)
+            looks: dict[str, Any] = {"linewidth": 2.2} if line.bold else {"linewidth": 0.8, "alpha": 0.45}
+            if len(x) == 1:
+                looks |= {"marker": "o", "markersize": 5 if line.bold else 3}
+            if named and line.bold and line.row not in shown:
+                shown.add(line.row)
+                looks["label"] = figures.plain(on_one_line(self.names[line.row]))
+            axes.plot(x, y, line.style, color=figures.colour(line.row, len(self.names)), **looks)
+        axes.set(xlabel=self.x_label, ylabel=self.y_label)
+        axes.grid(color=matplotlib.rcParams["text.color"], alpha=0.13, linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=self.x_label == "epoch"))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+        if named:
+            axes.legend()
+        return figure
+
+
+def pictures(comparison: Comparison) -> list[Picture]:
+    """One over epochs and one over time for each kind of curve that there is."""
+    rows = comparison.rows
+    names = [row.name for row in rows]
+    unit, seconds = _unit(rows)
+    found = []
+    for curve, (title, y_label) in _CURVES.items():
+        over_epochs = [line for number, row in enumerate(rows) for line in _of_row(number, row, curve, None)]
+        over_time = [line for number, row in enumerate(rows) for line in _of_row(number, row, curve, seconds)]
+        both = (
+            (f"{curve}-epochs", f"{title}, by epoch", "epoch", over_epochs, _caption(rows, curve)),
+            (
+                f"{curve}-time",
+                f"{title}, by time",
+                f"{unit} of pretraining",
+                over_time,
+                "The same against the time that the epochs took: each seed's own, and for the mean the fastest one's.",
+            ),
+        )
+        found += [
+            Picture(name, title, caption, x_label, y_label, lines, names)
+            for name, title, x_label, lines, caption in both
+            if lines
+        ]
+    precision = [line for number, row in enumerate(rows) for line in _precision(number, row)]
+    if precision:
+        found.append(
+            Picture(
+                "left-out-precision",
+                "What selection leaves out",
+                "Of the negatives that selection leaves out, the share that does have the query's label, mean over "
+                f"seeds. Solid: the lowest level of the hierarchy{_levels(precision)}.",
+                "epoch",
+                "own label, %",
+                precision,
+                names,
+            )
+        )
+    return found
+
+
+def _of_row(number: int, row: Row, curve: str, unit: float | None) -> Iterator[Line]:
+    """A thin line for each seed and a bold one for their mean; over epochs, or over time in a unit of seconds."""
+    runs = [run for run in row.runs if run.curves.get(curve) and (unit is None or run.cost.epoch_seconds)]
+    paces = [1.0 if unit is None else (run.cost.epoch_seconds or 0.0) / unit for run in runs]
+    for run, pace in zip(runs, paces, strict=True):
+        if len(runs) > 1:
+            yield Line([((epoch + 1) * pace, value) for epoch, value in run.curves[curve]], number, bold=False)
+    if points := _mean(runs, curve):
+        pace = min(paces)  # as the table of costs has it
+        yield Line([((epoch + 1) * pace, value) for epoch, value in points], number)
+
+
+def _precision(number: int, row: Row) -> Iterator[Line]:
+    for level, style in enumerate(_LEVELS):
+        curve = f"{_PRECISION}{level}"
+        if points := _mean([run for run in row.runs if run.curves.get(curve)], curve):
+            yield Line([(epoch + 1, 100 * value) for epoch, value in points], number, style)
+
+
+def _mean(runs: Sequence[Run], curve: str) -> list[tuple[int, float]]:
+    """Over the seeds, at the epochs that all of them have."""
+    values = [dict(run.curves[curve]) for run in runs]
+    shared = sorted(set.intersection(*map(set, values))) if values else []
+    return [(epoch, statistics.fmean(one[epoch] for one in values)) for epoch in shared]
+
+
+def _unit(rows: Sequence[Row]) -> tuple[str, float]:
+    """The unit of time for the longest run, and its seconds."""
+    runs = [run for row in rows for run in row.runs]
+    last = [max((epoch for points in run.curves.values() for epoch, _ in points), default=0) + 1 for run in runs]
+    longest = max(((run.cost.epoch_seconds or 0) * end for run, end in zip(runs, last, strict=True)), default=0)
+    if longest < 300:
+        return "seconds", 1
+    return ("minutes", 60) if longest < 3 * 3600 else ("hours", 3600)
+
+
+def _caption(rows: Sequence[Row], curve: str) -> str:
+    several = any(sum(bool(run.curves.get(curve)) for run in row.runs) > 1 for row in rows)
+    measured = (
+        "Weighted KNN on the validation images after each epoch."
+        if curve == "val_knn_acc1"
+        else "The classifier that is trained beside the encoder, on the validation images after each epoch."
+    )
+    return f"{measured} {'Thin: each seed; bold: their mean.' if several else 'One seed each.'}"
+
+
+def _levels(lines: Sequence[Line]) -> str:
+    styles = {line.style for line in lines}
+    names = {"--": "dashed: the one above", ":": "dotted: the third", "-.": "dash-dotted: the fourth"}
+    return "".join(f"; {name}" for style, name in names.items() if style in styles)

@@ -1,0 +1,136 @@
+"""Pictures as SVG: without a background and in the colour of the text around them, and the same bytes every time."""
+
+import base64
+import contextlib
+import io
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart by colour-blind readers too, on light and on dark.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7ee7", "#7f7f7f", "#b8a500", "#a6611a")
+_INK = "#010203"  # stands for the reader's text colour while matplotlib draws
+_EMBEDDED = re.compile(r'data:image/png;base64,\s*([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture and what a page says of it."""
+
+    name: str  # of its file, without the ending
+    title: str
+    caption: str
+    draw: Callable[[], "Figure"]
+
+
+def svg(name: str, draw: Callable[[], "Figure"]) -> str:
+    """The picture that `draw` makes, as an element for a page. Names within it start from `name`, unique on a page."""
+    out = io.StringIO()
+    with _drawn(draw, name, _INK) as figure:
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)  # nothing refers to these, and every picture has the same
+    return _EMBEDDED.sub(_smaller, text).replace(_INK, "currentColor")
+
+
+def png(draw: Callable[[], "Figure"]) -> bytes:
+    """The same picture in black on white, in pixels."""
+    out = io.BytesIO()
+    with _drawn(draw, "png", "black") as figure:
+        figure.savefig(out, format="png", bbox_inches="tight", facecolor="white", metadata={"Software": None})
+    return out.getvalue()
+
+
+def plain(text: object) -> str:
+    """Text from the data, which matplotlib is not to read as mathematics."""
+    return str(text).replace("$", r"\$")
+
+
+def short(text: object, width: int = 20) -> str:
+    """Text from the data on one line, cut to a width in Latin letters, of which a Chinese one takes two."""
+    from solo_hcsc.cli.errors import on_one_line
+
+    whole, used = on_one_line(text), 0
+    for place, letter in enumerate(whole):
+        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used > width:
+            return plain(whole[: max(place - 1, 1)] + "…")
+    return plain(whole)
+
+
+def ink() -> str:
+    """The text's colour, for lines that `draw` adds."""
+    import matplotlib
+
+    return matplotlib.rcParams["text.color"]
+
+
+def colour(number: int, of: int) -> Any:
+    """One of `of` colours; further apart the fewer there are."""
+    import matplotlib
+
+    return COLOURS[number] if of <= len(COLOURS) else matplotlib.colormaps["turbo"]((number + 0.5) / of)
+
+
+def write(file: Path, picture: str) -> None:
+    """Writes a picture as a file that opens by itself."""
+    from solo_hcsc.evaluation.results import write_whole
+
+    write_whole(file, '<?xml version="1.0" encoding="utf-8"?>\n' + picture)
+
+
+@contextlib.contextmanager
+def _drawn(draw: Callable[[], "Figure"], name: str, ink: str) -> Iterator["Figure"]:
+    import matplotlib
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(_style(name, ink)), warnings.catch_warnings():
+        # A reader's browser has the letters that this machine's fonts lack.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = draw()
+        yield figure
+        pyplot.close(figure)
+
+
+def _smaller(match: re.Match[str]) -> str:
+    """An embedded image in a third of its bytes: as JPEG, or in 256 colours where something shines through."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(base64.b64decode(match[1])))
+    out = io.BytesIO()
+    kind = "png" if np.asarray(image.convert("RGBA"))[..., 3].min() < 255 else "jpeg"
+    if kind == "png":
+        image.quantize(256, method=Image.Quantize.FASTOCTREE).save(out, format=kind, optimize=True)
+    else:
+        image.convert("RGB").save(out, format=kind, quality=80, optimize=True)
+    return f'data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}"'
+
+
+def _style(name: str, ink: str) -> Any:
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    return {
+        "backend": "svg",
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "savefig.dpi": 150,  # of what is drawn in pixels
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+        "image.interpolation": "none",  # pixels go into the file as they are
+        "image.composite_image": False,  # each image by itself, too
+        **dict.fromkeys(inked, ink),
+    }

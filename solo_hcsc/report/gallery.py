@@ -1,0 +1,75 @@
+"""Small images, and a sheet in inches to put them on."""
+
+import copy
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from solo_hcsc.report import figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from PIL import Image
+    from torch.utils.data import Dataset
+
+SIDE = 0.42  # inches of an image on a sheet
+GAP = 0.05  # between images
+LINE = 0.17  # height of a line of text
+MOST_PIXELS = 48
+
+
+class Thumbnails:
+    """A data set's images as small squares (S, S, 3) of bytes, by index."""
+
+    def __init__(self, dataset: "Dataset") -> None:
+        images: Any = copy.copy(dataset)
+        images.transform = _shrink
+        self._images = images
+        self.of = cache(self._of)  # one image may be in several pictures
+
+    def _of(self, index: int) -> np.ndarray:
+        return self._images[index][0]
+
+
+def _shrink(image: "Image.Image") -> np.ndarray:
+    from PIL import ImageOps
+
+    side = min(*image.size, MOST_PIXELS)
+    return np.asarray(ImageOps.fit(image, (side, side)))
+
+
+def sheet(width: float, height: float) -> tuple["Figure", "Axes"]:
+    """An empty sheet, measured in inches from its upper left corner."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set(xlim=(0, width), ylim=(height, 0), autoscale_on=False)
+    return figure, axes
+
+
+def place(axes: "Axes", image: np.ndarray, x: float, y: float, side: float = SIDE, frame: str | None = None) -> None:
+    """Puts an image on a sheet, its upper left corner at (x, y)."""
+    from matplotlib.patches import Rectangle
+
+    axes.imshow(image, extent=(x, x + side, y + side, y), aspect="auto", zorder=2)
+    if frame:
+        axes.add_patch(Rectangle((x, y), side, side, fill=False, edgecolor=frame, linewidth=2.5, zorder=3))
+
+
+def place_row(axes: "Axes", images: Sequence[np.ndarray], x: float, y: float, side: float = SIDE) -> None:
+    for number, image in enumerate(images):
+        place(axes, image, x + number * (side + GAP), y, side)
+
+
+def say(axes: "Axes", text: str, x: float, y: float, size: float = 8) -> None:
+    """One line of text whose upper end is at y."""
+    axes.text(x, y, text, fontsize=size, va="top")
+
+
+def line(axes: "Axes", xs: Sequence[float], ys: Sequence[float]) -> None:
+    axes.plot(xs, ys, color=figures.ink(), linewidth=0.8, alpha=0.6, zorder=1)

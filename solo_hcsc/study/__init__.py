@@ -1,0 +1,1 @@
+"""Many runs side by side: the runner, the record, the findings."""

@@ -1,0 +1,1 @@
+"""A run: its folder, callbacks, checkpoints, resume, progress."""

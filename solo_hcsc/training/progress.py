@@ -1,0 +1,121 @@
+"""What a training run shows: a bar with the loss on a terminal, a line per epoch elsewhere."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import TQDMProgressBar
+from tqdm import tqdm
+
+from solo_hcsc.cli.errors import is_main_process
+
+
+def progress_callback(refresh_rate: int) -> Callback:
+    return LossBar(refresh_rate) if sys.stderr.isatty() else EpochLines()
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) -> Iterator[Any]:
+    """Passes batches of images on and shows how far that is: a bar, or elsewhere a line every half minute."""
+    if sys.stderr.isatty():
+        with tqdm(total=images, desc=title, unit="image", leave=False) as bar:
+            for batch in batches:
+                yield batch
+                bar.update(len(batch[-1]))
+        return
+    done, started = 0, time.monotonic()
+    said = started
+    for batch in batches:
+        yield batch
+        done += len(batch[-1])
+        now = time.monotonic()
+        if now - said > every and done < images:
+            said, left = now, (now - started) / done * (images - done)
+            print(f"{title}: {done} of {images} images; {clock(left)} left", file=sys.stderr, flush=True)
+
+
+def loss_of(outputs: Any) -> Any:
+    """The loss in what a training step returned."""
+    return outputs["loss"] if isinstance(outputs, dict) else outputs
+
+
+class Cost(Callback):
+    """Logs what each epoch took: its seconds, and the most memory that the main process had until then."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        cost = {"epoch_seconds": time.monotonic() - self._started, "memory_mb": memory / 1e6}
+        if pl_module.device.type == "cuda":
+            cost["gpu_memory_mb"] = torch.cuda.max_memory_allocated(pl_module.device) / 1e6
+        pl_module.log_dict(cost, rank_zero_only=True)
+
+
+class LossBar(TQDMProgressBar):
+    """Lightning's bar with the loss, one for each epoch; a finished one stays."""
+
+    def __init__(self, refresh_rate: int) -> None:
+        super().__init__(refresh_rate, leave=True)
+        self._loss: Any = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._loss = loss_of(outputs)
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        metrics = super().get_metrics(trainer, pl_module)
+        metrics.pop("v_num", None)
+        return metrics if self._loss is None else {"loss": f"{float(self._loss):.3f}", **metrics}
+
+
+class EpochLines(Callback):
+    """`epoch 3/10: loss 5.31, val_acc1 61.2, 14 s; 1:38 left`, for logs and pipes."""
+
+    _SHOWN = ("val_acc1", "val_knn_acc1", "val_map")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._first_epoch = trainer.current_epoch
+        self._started = time.monotonic()
+        self.on_train_epoch_start(trainer, pl_module)  # not called by a run that goes on within an epoch
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._epoch_started = time.monotonic()
+        self._total: Any = 0.0
+        self._steps = 0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._total = self._total + loss_of(outputs).detach()
+        self._steps += 1
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not is_main_process():
+            return
+        now, epoch = time.monotonic(), trainer.current_epoch + 1
+        parts = [f"loss {float(self._total) / max(1, self._steps):.3f}"]
+        shown = (name for name in self._SHOWN if name in trainer.callback_metrics)
+        parts += [f"{name} {float(trainer.callback_metrics[name]):.1f}" for name in shown]
+        parts.append(f"{now - self._epoch_started:.0f} s")
+        line = f"epoch {epoch}/{trainer.max_epochs}: {', '.join(parts)}"
+        left = (trainer.max_epochs or epoch) - epoch
+        if left > 0:
+            line += f"; {clock((now - self._started) / (epoch - self._first_epoch) * left)} left"
+        print(line, file=sys.stderr, flush=True)

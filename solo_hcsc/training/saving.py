@@ -1,0 +1,252 @@
+"""Writing checkpoints: each is whole or not there, and the last good one outlives whatever goes wrong."""
+
+import errno
+import json
+import os
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+from solo_hcsc.cli.errors import UserError
+
+_UNFINISHED = ".part"
+# Errors of a disk, as opposed to faults of a program.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT)
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes under a temporary name, flushes to the disk, renames: a kill at any moment leaves no half checkpoint."""
+
+    def __init__(self) -> None:
+        self.failure: str | None = None  # kept, not raised: the other processes wait for this one
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        path = Path(path)
+        part = path.with_name(path.name + _UNFINISHED)
+        self.failure = None
+        try:
+            with part.open("wb") as file:
+                torch.save(checkpoint, file)
+            _rename(part, path)
+        except (OSError, RuntimeError) as error:
+            part.unlink(missing_ok=True)
+            reason = error if isinstance(error, OSError) else error.__context__  # torch covers it with one of its own
+            if not isinstance(reason, OSError):
+                raise
+            self.failure = f"{path} cannot be written: {reason.strerror}"
+
+
+class Checkpoints(Callback):
+    """Saves after epochs and within them, and keeps the last K and the best.
+
+    Files are called NAME-ID-ep=EPOCH.ckpt as the framework's are, NAME-ID-ep=EPOCH-step=STEP.ckpt within an epoch, and
+    NAME-ID-best.ckpt.
+    """
+
+    def __init__(self, args: Namespace, folder: Path) -> None:
+        self.args = args
+        self.folder = folder
+        self.files = WholeFiles()
+        self.last: Path | None = None
+        self._of_epochs: list[Path] = []
+        self._within_epoch: Path | None = None
+        self._saved_step = -1
+        self.best: float | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
+
+    def on_train_start(self, trainer: Trainer, _: LightningModule) -> None:
+        self.folder = trainer.strategy.broadcast(self.folder)  # every process drew an ID
+        self._saved_step = trainer.global_step
+        steps = [trainer.global_step] * trainer.world_size
+        if trainer.world_size > 1:
+            dist.all_gather_object(steps, trainer.global_step)
+        if len(set(steps)) > 1:
+            raise UserError(
+                f"the processes would go on from different steps ({' '.join(map(str, steps))}); "
+                "--checkpoint_dir must be a folder that all machines share"
+            )
+        self._first_process(trainer, self._begin)
+
+    def _begin(self) -> None:
+        part = self.folder / f"args.json{_UNFINISHED}"
+        part.write_text(json.dumps(recorded(self.args), indent=2) + "\n")
+        _rename(part, self.folder / "args.json")
+        if self.args.resume_from_checkpoint and self.best is not None:
+            for best in Path(self.args.resume_from_checkpoint).parent.glob("*-best.ckpt"):
+                _link(best, self._file("best"))
+
+    def on_save_checkpoint(self, trainer: Trainer, _: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Makes of Lightning's record what a resumed run needs."""
+        for name in [name for name in checkpoint["callbacks"] if name.startswith("Timer")]:
+            del checkpoint["callbacks"][name]  # --max_time is each job's own
+        loop = checkpoint["loops"]["fit_loop"]
+        epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
+        trained = 0  # batches of an epoch that is to be gone on with
+        if self._is_within_epoch(trainer):
+            trained = batches["current"]["completed"]
+            for counts in (epochs["total"], epochs["current"]):
+                counts["processed"] = counts["completed"]  # one that was stopped early has been counted
+            for counts in (batches["total"], batches["current"]):
+                counts["ready"] = counts["completed"]  # the batch that is about to start has been counted
+            validates = trainer.fit_loop.epoch_loop._should_check_val_epoch()
+            if validates and trained % trainer.val_check_batch == 0:  # there Lightning counts a step once more
+                loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
+        for loader in loop["state_dict"].get("combined_loader", []):
+            loader["done"] = trained
+
+    def _is_within_epoch(self, trainer: Trainer) -> bool:
+        return trainer.fit_loop.epoch_loop.batch_progress.current.completed < trainer.num_training_batches
+
+    def on_train_batch_start(self, trainer: Trainer, _: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Here and not at the end of a batch, where the momentum encoder has not followed yet."""
+        every, step = self.args.checkpoint_every_n_steps, trainer.global_step
+        if every and step % every == 0 and step != self._saved_step:
+            self._save_within_epoch(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, _: LightningModule) -> None:
+        if self._is_within_epoch(trainer):  # --max_steps or --max_time
+            return self._save_within_epoch(trainer)
+        is_last = trainer.current_epoch + 1 == trainer.max_epochs or trainer.should_stop
+        due = is_last or trainer.current_epoch % self.args.checkpoint_frequency == 0
+        names = ["best"] * self._is_best(trainer) + [f"ep={trainer.current_epoch}"] * due
+        if names:
+            saved = self._save(trainer, names[0])
+        if len(names) == 2:
+            self._first_process(trainer, lambda: _link(saved, self._file(names[1])))
+        if due:
+            self.last = self._file(names[-1])
+            self._of_epochs.append(self.last)
+            self._remove(trainer, self._within_epoch, *self._of_epochs[: -self.args.keep_checkpoints])
+            self._of_epochs = self._of_epochs[-self.args.keep_checkpoints :]
+            self._within_epoch = None
+
+    def _is_best(self, trainer: Trainer) -> bool:
+        value = trainer.callback_metrics.get(self.args.keep_best)
+        if value is None or (self.best is not None and float(value) <= self.best):
+            return False
+        self.best = float(value)
+        return True
+
+    def _save_within_epoch(self, trainer: Trainer) -> None:
+        before = self._within_epoch
+        self._within_epoch = self._save(trainer, f"ep={trainer.current_epoch}-step={trainer.global_step}")
+        if before != self._within_epoch:
+            self._remove(trainer, before)
+
+    def _file(self, which: str) -> Path:
+        return self.folder / f"{self.args.name}-{self.folder.name}-{which}.ckpt"
+
+    def _save(self, trainer: Trainer, which: str) -> Path:
+        path = self._file(which)
+        trainer.save_checkpoint(path)
+        self._raise_together(trainer, self.files.failure)
+        self.last = path
+        self._saved_step = trainer.global_step
+        return path
+
+    def _remove(self, trainer: Trainer, *paths: Path | None) -> None:
+        def remove() -> None:
+            for path in paths:
+                if path is not None:
+                    path.unlink(missing_ok=True)
+
+        self._first_process(trainer, remove)
+
+    def _first_process(self, trainer: Trainer, action: Callable[[], None]) -> None:
+        """Lets the first process work on files; the others end with it if it cannot."""
+        failure = None
+        if trainer.is_global_zero:
+            try:
+                action()
+            except OSError as error:
+                failure = f"{error.filename2 or error.filename or self.folder}: {error.strerror}"
+        self._raise_together(trainer, failure)
+
+    def _raise_together(self, trainer: Trainer, failure: str | None) -> None:
+        failure = trainer.strategy.broadcast(failure)
+        if failure:
+            raise UserError(f"{failure}; {self.rescue()}")
+
+    def rescue(self) -> str:
+        """What a message says of the results so far."""
+        if self.last is None:
+            return "no checkpoint was written yet"
+        return f"last good checkpoint: {self.last}; go on from it with --resume_from_checkpoint"
+
+
+def recorded(args: Namespace) -> dict[str, Any]:
+    """The arguments as args.json has them."""
+    return json.loads(json.dumps(vars(args), default=str))
+
+
+def check_space(folder: Path, model: LightningModule, args: Namespace) -> None:
+    """Refuses to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
+    one = checkpoint_bytes(model, args)
+    kept = args.keep_checkpoints + bool(args.keep_best) + bool(args.checkpoint_every_n_steps)
+    needed = one * (kept + 1)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"--checkpoint_dir {args.checkpoint_dir}: {free / 1e6:.0f} MB are free and the checkpoints take "
+            f"{needed / 1e6:.0f} MB ({one / 1e6:.0f} MB each); free space, or give another folder"
+        )
+
+
+def checkpoint_bytes(model: LightningModule, args: Namespace) -> int:
+    """About how large a checkpoint is: the method's state and the optimiser's moments."""
+    tensors = [value for value in model.state_dict().values() if isinstance(value, torch.Tensor)]
+    trained = [value for value in model.parameters() if value.requires_grad]
+    moments = 2 if args.optimizer in ("adam", "adamw") else 1
+    return sum(map(_bytes, tensors)) + moments * sum(map(_bytes, trained))
+
+
+def remove_unfinished(folder: Path) -> None:
+    """What a killed run was writing; one that is still written to belongs to a run that lives."""
+    for part in folder.glob(f"*-{folder.name}-*.ckpt{_UNFINISHED}"):
+        if time.time() - part.stat().st_mtime > 60:
+            part.unlink(missing_ok=True)
+
+
+def _link(source: Path, path: Path) -> None:
+    """Gives a checkpoint a second name, or copies it where the file system has no links."""
+    part = path.with_name(path.name + _UNFINISHED)
+    part.unlink(missing_ok=True)
+    try:
+        part.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
+            raise
+        shutil.copyfile(source, part)
+    _rename(part, path)
+
+
+def _rename(part: Path, path: Path) -> None:
+    """Gives a file its name such that both last through a power failure."""
+    _flush(part)
+    part.replace(path)
+    _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
