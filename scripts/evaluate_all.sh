@@ -8,7 +8,7 @@ encoder="--pretrained_feature_extractor $folder"
 digits="--dataset digits --crop_size 32 --num_workers 2"
 
 # As scripts/quickstart.sh, with half of its epochs.
-python -m solo_hcsc.pretrain $digits \
+solo-hcsc pretrain $digits \
     --method hcsc \
     --encoder resnet18 \
     --max_epochs 8 \
@@ -36,37 +36,37 @@ python -m solo_hcsc.pretrain $digits \
     "$@"
 
 echo; echo "== knn =="
-python -m solo_hcsc.knn $encoder $digits
+solo-hcsc knn $encoder $digits
 
 echo; echo "== clustering =="
-python -m solo_hcsc.clustering $encoder $digits --k 10 60
+solo-hcsc clustering $encoder $digits --k 10 60
 
 # 10 epochs at a lower learning rate than the paper's, which has 100 and 1,000 times the images.
 echo; echo "== linear =="
-python -m solo_hcsc.linear $encoder $digits --checkpoint_dir "$folder" --config adco --lr 0.1 --batch_size 64 --max_epochs 10
+solo-hcsc linear $encoder $digits --checkpoint_dir "$folder" --config adco --lr 0.1 --batch_size 64 --max_epochs 10
 
 echo; echo "== linear, many learning rates, cached features =="
-python -m solo_hcsc.linear $encoder $digits --checkpoint_dir "$folder" --config pcl --cache_features --lr_sweep
+solo-hcsc linear $encoder $digits --checkpoint_dir "$folder" --config pcl --cache_features --lr_sweep
 
 # Digits have no mirror images: no flips would be better, but this is the protocol.
 for share in 0.01 0.1; do
     echo; echo "== semisup, $share of the labels =="
-    python -m solo_hcsc.semisup $encoder $digits --checkpoint_dir "$folder" --label_fraction $share --head_lr 0.1 \
+    solo-hcsc semisup $encoder $digits --checkpoint_dir "$folder" --label_fraction $share --head_lr 0.1 \
         --max_epochs 20 --lr_decay_steps 10 15 --check_val_every_n_epoch 5
 done
 
 if [ -n "${CUB:-}" ]; then
     echo; echo "== zeroshot on CUB =="
-    python -m solo_hcsc.zeroshot $encoder --dataset cub --data_dir "$CUB" --crop_size 32
+    solo-hcsc zeroshot $encoder --dataset cub --data_dir "$CUB" --crop_size 32
 fi
 if [ -n "${VOC:-}" ]; then
     echo; echo "== voc =="
-    python -m solo_hcsc.voc $encoder --data_dir "$VOC" --crop_size 32 --checkpoint_dir "$folder"
+    solo-hcsc voc $encoder --data_dir "$VOC" --crop_size 32 --checkpoint_dir "$folder"
 fi
 if [ -n "${PLACES:-}" ]; then
     echo; echo "== places =="
-    python -m solo_hcsc.places $encoder --data_dir "$PLACES" --crop_size 32 --checkpoint_dir "$folder"
+    solo-hcsc places $encoder --data_dir "$PLACES" --crop_size 32 --checkpoint_dir "$folder"
 fi
 
 echo
-python -m solo_hcsc.summary "$folder"
+solo-hcsc summary "$folder"

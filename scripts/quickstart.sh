@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 folder=trained_models/quickstart/$(date +%Y%m%d-%H%M%S)
 
 # Digits are small and grey: mild crops, no flips, no colours.
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset digits \
     --method hcsc \
     --encoder resnet18 \
@@ -35,13 +35,13 @@ python -m solo_hcsc.pretrain \
     --checkpoint_dir "$folder" \
     "$@"
 
-python -m solo_hcsc.knn \
+solo-hcsc knn \
     --dataset digits \
     --crop_size 32 \
     --num_workers 2 \
     --pretrained_feature_extractor "$folder"
 
-python -m solo_hcsc.linear \
+solo-hcsc linear \
     --dataset digits \
     --crop_size 32 \
     --num_workers 2 \
@@ -55,6 +55,6 @@ python -m solo_hcsc.linear \
     --checkpoint_dir "$folder"
 
 echo
-python -m solo_hcsc.summary "$folder"
+solo-hcsc summary "$folder"
 echo
 echo "checkpoints and logs: $folder"

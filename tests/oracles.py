@@ -9,9 +9,11 @@ def eq1(z, key, negatives, tau):
     return -np.log(terms[0] / sum(terms))
 
 
-def eq2(z, own, negatives, tau_own, tau_negatives):
+def eq2(z, positive, negatives, tau_positive, tau_negatives):
     """ProtoNCE of one query."""
-    terms = [np.exp(z @ own / tau_own)] + [np.exp(z @ c / t) for c, t in zip(negatives, tau_negatives, strict=True)]
+    terms = [np.exp(z @ positive / tau_positive)] + [
+        np.exp(z @ c / t) for c, t in zip(negatives, tau_negatives, strict=True)
+    ]
     return -np.log(terms[0] / sum(terms))
 
 
@@ -51,15 +53,15 @@ def eq9(z, prototypes, taus, clusters, keep):
     total = 0.0
     for b in range(len(z)):
         for level in range(len(prototypes)):
-            own = clusters[level][b]
-            others = [i for i in range(len(prototypes[level])) if i != own]
+            cluster = clusters[level][b]
+            others = [i for i in range(len(prototypes[level])) if i != cluster]
             if keep[level] is not None:
                 others = [i for i in others if keep[level][b][i]]
             total += eq2(
                 z[b],
-                prototypes[level][own],
+                prototypes[level][cluster],
                 [prototypes[level][i] for i in others],
-                taus[level][own],
+                taus[level][cluster],
                 [taus[level][i] for i in others],
             ) / len(prototypes)
     return total / len(z)
@@ -89,8 +91,8 @@ def released_prototype(z, prototypes, taus, clusters, keep, highest):
     for level in range(len(prototypes)):
         used = set(clusters[level])
         for b in range(len(z)):
-            own = clusters[level][b]
-            positive = np.exp(z[b] @ prototypes[level][own] / taus[level][own])
+            cluster = clusters[level][b]
+            positive = np.exp(z[b] @ prototypes[level][cluster] / taus[level][cluster])
             denominator = positive
             for i in range(highest[level]):
                 if i in used:

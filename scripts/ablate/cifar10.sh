@@ -6,13 +6,13 @@
 table=${1:-}
 if [ -z "$table" ]; then echo "error: say which table: components, levels, prototypes or choices" >&2; exit 2; fi
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
-python -m solo_hcsc.cifar10 --train_images 10000 --val_images 5000
+python scripts/data/cifar10.py --train_images 10000 --val_images 5000
 
-python -m solo_hcsc.ablate \
+solo-hcsc ablate \
     --table "$table" \
     --seeds 0 \
     --out "trained_models/ablate/cifar10-$table" \
-    --clustering "--label_hierarchy solo_hcsc/label_hierarchies/cifar10.txt" \
+    --clustering "--label_hierarchy solo_hcsc/data/label_hierarchies/cifar10.txt" \
     --dataset custom \
     --data_dir datasets/cifar10-10000 \
     --train_dir train \

@@ -6,7 +6,7 @@ table=${1:-}
 if [ -z "$table" ]; then echo "error: say which table: components, levels, prototypes or choices" >&2; exit 2; fi
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 
-python -m solo_hcsc.ablate \
+solo-hcsc ablate \
     --table "$table" \
     --seeds 0 1 2 \
     --out "trained_models/ablate/digits-$table" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Clustering evaluation on CIFAR's training images: bash scripts/clustering/cifar.sh cifar10|cifar100 CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. k-means makes as many clusters as there are classes; --k asks for others.
-python -m solo_hcsc.clustering \
+solo-hcsc clustering \
     --dataset "$1" \
     --data_dir ./datasets \
     --pretrained_feature_extractor "$2" \

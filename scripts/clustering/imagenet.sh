@@ -2,7 +2,7 @@
 # Clustering evaluation on ImageNet's training images: bash scripts/clustering/imagenet.sh CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. The paper's 25,000 and 1,000 clusters: of HCSC it takes the bottom level of a
 # run with --num_prototypes 25000 10000 1000 and the top level of one with 3000 2000 1000, of other methods k-means.
-python -m solo_hcsc.clustering \
+solo-hcsc clustering \
     --dataset imagenet \
     --data_dir ./datasets \
     --train_dir imagenet/train \

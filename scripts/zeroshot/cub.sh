@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Zero-shot classification on CUB-200-2011: bash scripts/zeroshot/cub.sh CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder; datasets/CUB_200_2011 is the unpacked archive. The paper takes the best K.
-python -m solo_hcsc.zeroshot \
+solo-hcsc zeroshot \
     --dataset cub \
     --data_dir ./datasets \
     --pretrained_feature_extractor "$1" \

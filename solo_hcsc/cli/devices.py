@@ -1,8 +1,7 @@
 """Which devices a run uses, from Lightning 2's flags or Lightning 1's."""
 
 from argparse import Namespace
-
-import torch
+from dataclasses import dataclass
 
 from solo_hcsc.cli.errors import UserError, note
 
@@ -11,12 +10,37 @@ _LIGHTNING_1_STRATEGIES = ("ddp", "ddp_spawn", "ddp_cpu")
 _REMOVED_STRATEGIES = ("dp", "ddp2", "horovod")
 
 
-def resolve_hardware(args: Namespace) -> None:
-    """Replaces the device flags by resolved ones: `accelerator`, `devices`, `strategy`, `precision`.
+@dataclass(frozen=True)
+class Devices:
+    """What Lightning's Trainer is told."""
 
-    `args.gpus` becomes the list of this machine's devices, by whose length solo-learn scales the learning rate.
-    """
-    accelerator, strategy = args.accelerator, args.strategy or args.distributed_backend
+    accelerator: str
+    indexes: tuple[int, ...]  # of this machine's GPUs, or of its processes
+    num_nodes: int
+    strategy: str
+    precision: str
+    sync_batchnorm: bool
+    shards: bool  # whether processes share the images
+
+    @property
+    def devices(self) -> list[int] | int:
+        """As the Trainer takes them."""
+        return list(self.indexes) if self.accelerator == "gpu" else len(self.indexes)
+
+    @property
+    def processes(self) -> int:
+        return len(self.indexes) * self.num_nodes
+
+    def __str__(self) -> str:
+        name = {"cpu": "CPU", "gpu": "GPU", "mps": "MPS"}[self.accelerator]
+        unit = " process" if self.accelerator == "cpu" else ""
+        plural = "" if self.processes == 1 else ("es" if unit else "s")
+        return f"{self.processes} {name}{unit}{plural}, {self.precision}"
+
+
+def resolve_devices(flags: Namespace, gpus: int) -> Devices:
+    """What the flags mean on a machine with so many GPUs."""
+    accelerator, strategy = flags.accelerator, flags.strategy or flags.distributed_backend
     for value in (accelerator, strategy):
         if value in _REMOVED_STRATEGIES:
             raise UserError(f"{value} no longer exists in Lightning 2; use --strategy ddp")
@@ -28,45 +52,37 @@ def resolve_hardware(args: Namespace) -> None:
         note("ddp_spawn: the processes are started as with --strategy ddp")
         strategy = "ddp"
 
-    available = torch.cuda.device_count()
-    if args.gpus is not None and accelerator != "cpu":
-        if not available:
-            raise UserError(f"--gpus {args.gpus}: there is no GPU here; leave it out, or add --accelerator cpu")
-        accelerator, devices = "gpu", _gpu_indexes("--gpus", args.gpus, available)
-    elif accelerator in ("gpu", "cuda", "auto") and available:
-        accelerator, devices = "gpu", _devices(args, available)
+    if flags.gpus is not None and accelerator != "cpu":
+        if not gpus:
+            raise UserError(f"--gpus {flags.gpus}: there is no GPU here; leave it out, or add --accelerator cpu")
+        accelerator, indexes = "gpu", _gpu_indexes("--gpus", flags.gpus, gpus)
+    elif accelerator in ("gpu", "cuda", "auto") and gpus:
+        accelerator, indexes = "gpu", _chosen_gpus(flags, gpus)
     elif accelerator in ("gpu", "cuda"):
         raise UserError(f"--accelerator {accelerator}: there is no GPU here; use --accelerator cpu")
     elif accelerator in ("cpu", "auto"):
-        accelerator, devices = "cpu", list(range(_process_count(args)))
+        accelerator, indexes = "cpu", list(range(_process_count(flags)))
     elif accelerator == "mps":
-        devices = [0]
+        indexes = [0]
     else:
         raise UserError(f"--accelerator {accelerator}: choose from cpu, gpu, mps, auto, ddp")
-    if args.num_nodes < 1:
-        raise UserError(f"--num_nodes {args.num_nodes}: must be at least 1")
 
-    args.accelerator = accelerator
-    args.gpus = devices
-    args.devices = devices if accelerator == "gpu" else len(devices)
-    args.precision = _precision(args.precision, accelerator)
-    several = len(devices) * args.num_nodes > 1
-    args.strategy = _strategy(strategy, several)
-    if args.sync_batchnorm and accelerator == "cpu":
+    if flags.sync_batchnorm and accelerator == "cpu":
         note("--sync_batchnorm needs GPUs; each process uses its own batch statistics")
-        args.sync_batchnorm = False
+    shards = flags.replace_sampler_ddp  # Lightning 1's spelling
+    return Devices(
+        accelerator,
+        tuple(indexes),
+        flags.num_nodes,
+        _strategy(strategy, len(indexes) * flags.num_nodes > 1),
+        _precision(flags.precision, accelerator),
+        flags.sync_batchnorm and accelerator != "cpu",
+        flags.use_distributed_sampler if shards is None else shards,
+    )
 
 
-def describe_devices(args: Namespace) -> str:
-    count = len(args.gpus) * args.num_nodes
-    name = {"cpu": "CPU", "gpu": "GPU", "mps": "MPS"}[args.accelerator]
-    unit = " process" if args.accelerator == "cpu" else ""
-    plural = "" if count == 1 else ("es" if unit else "s")
-    return f"{count} {name}{unit}{plural}, {args.precision}"
-
-
-def _devices(args: Namespace, available: int) -> list[int]:
-    text = "1" if args.devices is None else str(args.devices)
+def _chosen_gpus(flags: Namespace, available: int) -> list[int]:
+    text = "1" if flags.devices is None else str(flags.devices)
     if text in ("auto", "-1"):
         return list(range(available))
     if "," in text:
@@ -91,10 +107,10 @@ def _gpu_indexes(flag: str, text: str, available: int) -> list[int]:
     return indexes
 
 
-def _process_count(args: Namespace) -> int:
-    if args.devices in (None, "auto", "-1"):
-        return _positive("--num_processes", args.num_processes or 1)
-    return _positive("--devices", args.devices)
+def _process_count(flags: Namespace) -> int:
+    if flags.devices in (None, "auto", "-1"):
+        return _positive("--num_processes", flags.num_processes or 1)
+    return _positive("--devices", flags.devices)
 
 
 def _positive(flag: str, value: object) -> int:

@@ -1,9 +1,8 @@
 """How a command ends when its user asked for something that cannot be done."""
 
-import functools
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 
@@ -26,30 +25,20 @@ def on_one_line(text: object) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def command(run: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-    """Makes a console entry point of `run(argv)`: a UserError becomes one line on stderr and exit code 2."""
-
-    @functools.wraps(run)
-    def main() -> None:
-        try:
-            run(sys.argv[1:])
-        except UserError as error:
-            # Lightning kills the main process as soon as one that it started ends with another code than 0.
-            stop(str(error), 0 if started_by_lightning() else 2, error.alone)
-        except KeyboardInterrupt:
-            stop("interrupted", 130)
-
-    return main
+def in_flags(text: str) -> str:
+    """The library's text, which names its arguments as `name`, with the flags --name of the command line."""
+    return re.sub(r"`(\w+)`", r"--\1", text)
 
 
 def stop(message: str, code: int, alone: bool = False) -> NoReturn:
+    """Ends this process with one line on stderr, which only the main process prints unless it is `alone`."""
     if alone or is_main_process():
         print(f"error: {' '.join(line.strip() for line in message.splitlines())}", file=sys.stderr)
     sys.exit(code)
 
 
 def note(message: str) -> None:
-    """Tells the user that a flag was understood otherwise than it reads."""
+    """Tells the user that something is understood or done otherwise than it reads."""
     if is_main_process():
         print(f"note: {message}", file=sys.stderr)
 

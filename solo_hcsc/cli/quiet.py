@@ -12,13 +12,11 @@ _PACKAGES = (
 
 
 def quiet() -> None:
+    """Called before anything else is imported: none of these packages needs to be there."""
     if sys.warnoptions:
         return
     warnings.filterwarnings("ignore", module=rf"({_PACKAGES})(\.|$)")
     # Raised by our callers' frames on behalf of those packages.
     warnings.filterwarnings("ignore", message=".*(weight_norm|in the registry|lr_scheduler.step).*")
-    import pytorch_lightning  # noqa: F401  its import sets the level of its own logger
-
-    for name in ("pytorch_lightning", "lightning_fabric", "timm", "torch.distributed", "umap"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.disable(logging.WARNING)  # whatever the level that a package sets when it is imported
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # what it finds wrong with a file it also raises

@@ -1,17 +1,15 @@
-"""`python -m solo_hcsc.ablate`: the rows of the paper's ablation and sensitivity tables, on one's own images."""
+"""`solo-hcsc ablate`: the rows of the paper's ablation and sensitivity tables, on one's own images."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from solo_hcsc.commands.compare import Study, add_flags, split
-from solo_hcsc.cli.errors import UserError, command
-from solo_hcsc.cli.flags import Parser
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.parser import Invocation, Parser
+from solo_hcsc.commands.compare import add_study_flags, checked, conclude, data_name, shared_plan, split
 
 if TYPE_CHECKING:
-    from solo_hcsc.study.runner import Variant
     from solo_hcsc.hcsc.options import Options
 
 PAPER = (3000, 2000, 1000)  # the prototypes of the paper's own row
@@ -71,25 +69,33 @@ TABLES: dict[str, Callable[[Sequence[int]], dict[str, str]]] = {
 }
 
 
-@command
-def main(argv: Sequence[str]) -> None:
-    quiet()
-    own, variants = parse(argv)
-    study = Study("ablate", own, variants)
-    study.reference, study.order = own.reference, own.order
-    study.begin(variants)
-    study.experiments.run(variants, own.seeds)
-    study.conclude()
+def run(argv: Sequence[str]) -> None:
+    flags, words = parse(argv)
+
+    from solo_hcsc.study.study import Plan, Study
+
+    base = options_of(words)
+    table = TABLES[flags.table](base.num_prototypes)
+    rows = [checked(name, [*words, *more.split()]) for name, more in chosen(flags, table).items()]
+    plan = Plan(
+        **shared_plan(flags, rows),
+        kind="ablate",
+        title=f"HCSC's {flags.table} on {data_name(rows[0].flags)}",
+        command=Invocation("ablate", tuple(argv)).line,
+        order=tuple(table),
+        reference=next((name for name, more in table.items() if options_of([*words, *more.split()]) == base), None),
+    )
+    conclude(Study(plan), rows[0].flags)
 
 
-def parse(argv: Sequence[str]) -> "tuple[Namespace, list[Variant]]":
-    """The ablation's own flags, and the table's rows with theirs."""
+def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """The ablation's own flags, and the words of pretraining that all rows share."""
     parser = Parser(
-        prog="solo_hcsc.ablate",
-        usage="%(prog)s --table NAME --dataset NAME --num_prototypes N N N [flags] [flags of solo_hcsc.pretrain]",
-        description="Pretrains HCSC in the forms of one of the paper's tables, evaluates each run, and makes a report. "
-        "Flags that are not listed here are pretraining's and go to every row. The same command again goes on after an "
+        "ablate",
+        "Pretrains HCSC in the forms of one of the paper's tables, evaluates each run, and makes a report. Flags that "
+        "are not listed here are pretraining's and go to every row. The same command again goes on after an "
         "interruption.",
+        "--table NAME --dataset NAME --num_prototypes N N N [flags] [flags of solo-hcsc pretrain]",
     )
     group = parser.add_argument_group("comparison")
     group.add_argument(
@@ -100,41 +106,35 @@ def parse(argv: Sequence[str]) -> "tuple[Namespace, list[Variant]]":
         "--num_prototypes; choices: what preset recommended chose, each taken back",
     )
     group.add_argument("--rows", nargs="+", type=int, metavar="N", help="only these rows of the table, from 1")
-    add_flags(parser)
-    parser.set_defaults(evaluations=["knn", "linear", "clustering"], out=None)
-    parser.describe(out="folder of the runs and the report (trained_models/ablate/TABLE)")
-    own, flags = split(parser, argv, [])
-    own.out = own.out or Path("trained_models", "ablate", own.table)
-
-    from solo_hcsc.study.runner import Variant
-
-    flags = ["--method", "hcsc", *flags]
-    base = options_of(flags)
-    table = TABLES[own.table](base.num_prototypes)
-    own.order = list(table)
-    own.reference = next((name for name, more in table.items() if options_of([*flags, *more.split()]) == base), None)
-    return own, [Variant(name, (*flags, *more.split())) for name, more in chosen(own, table).items()]
+    add_study_flags(parser)
+    parser.change("evaluations", default=["knn", "linear", "clustering"])
+    table = Parser("ablate", add_help=False)
+    table.add_argument("--table")
+    named = table.parse_known_args(list(argv))[0].table
+    parser.change(
+        "out",
+        default=Path("trained_models", "ablate", named or "TABLE"),
+        help="folder of the runs and the report",
+    )
+    flags, words = split(parser, argv, [])
+    return flags, ["--method", "hcsc", *words]
 
 
-def options_of(flags: Sequence[str]) -> "Options":
+def options_of(words: Sequence[str]) -> "Options":
     from solo_hcsc.commands import pretrain
-    from solo_hcsc.hcsc.options import resolve_options
+    from solo_hcsc.framework.method import options_in
 
-    return resolve_options(pretrain.parse(flags))
+    return options_in(vars(pretrain.parse(words)))
 
 
-def chosen(own: Namespace, rows: dict[str, str]) -> dict[str, str]:
+def chosen(flags: Namespace, rows: dict[str, str]) -> dict[str, str]:
     """The table's rows that are wanted: names and flags."""
-    wanted = own.rows or range(1, len(rows) + 1)
+    wanted = flags.rows or range(1, len(rows) + 1)
     for number in wanted:
         if not 1 <= number <= len(rows):
-            raise UserError(f"--rows {number}: table {own.table} has rows 1 to {len(rows)}")
+            raise UserError(f"--rows {number}: table {flags.table} has rows 1 to {len(rows)}")
     return {name: more for number, (name, more) in enumerate(rows.items(), 1) if number in wanted}
 
 
 def _trees(rows: Sequence[Sequence[int]]) -> dict[str, str]:
     return {"-".join(map(str, row)): f"--num_prototypes {' '.join(map(str, row))}" for row in rows}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,13 @@
-"""`python -m solo_hcsc.linear`: trains a linear classifier on a frozen encoder."""
+"""`solo-hcsc linear`: trains a linear classifier on a frozen encoder."""
 
 import math
-from argparse import Namespace
+from argparse import Action, Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError, command
-from solo_hcsc.cli.flags import Parser
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import add_cache_flag, check_labelled_checkpoint, probe_parser
+from solo_hcsc.cli.parser import POSITIVE, Invocation, Parser, take
 
 # The paper's appendix B; all with momentum 0.9.
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -21,35 +21,35 @@ CONFIGS: dict[str, dict[str, Any]] = {
 SWEEP = [0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0]
 
 
-@command
-def main(argv: Sequence[str]) -> None:
-    quiet()
-    from solo_hcsc.framework.registry import load_methods
+def run(argv: Sequence[str]) -> None:
+    flags = parse(argv)
 
-    methods = load_methods()
-    args = parse(argv)
-
-    from solo_hcsc.data import folders as data
+    from solo_hcsc.data.folders import classes_of
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.models import Sweep
     from solo_hcsc.evaluation.probe import Probe
-    from solo_hcsc.evaluation.sweep import Sweep
+    from solo_hcsc.framework import LinearModel
+    from solo_hcsc.framework.datasets import evaluation_sets
 
-    data.resolve_folders(args, needs_val=True)
-    probe = Probe(args, "linear", CONFIGS.get(args.config, {}))
-    train_set, val_set = data.evaluation_sets(args, *probe.transforms)
-    classes = data.classes_of(train_set)
-    settings: dict[str, Any] = {"config": args.config} if args.config else {}
-    title = " ".join(filter(None, ["linear", args.config, "(cached)" if args.cache_features else None]))
-    if probe.deviations:
-        title += f", other {', '.join(probe.deviations)}"
-    if not args.lr_sweep:
-        logged = probe.fit(methods["linear"], classes, train_set, val_set)
+    source = take(ImageSource, flags).located(needs_val=True)
+    probe = Probe(flags, Invocation("linear", tuple(argv)), source, CONFIGS.get(flags.config, {}))
+    train_set, val_set = evaluation_sets(source, *probe.transforms)
+    classes = classes_of(train_set)
+    settings: dict[str, Any] = {"config": flags.config} if flags.config else {}
+    title = " ".join(filter(None, ["linear", flags.config, "(cached)" if flags.cache_features else None]))
+    if probe.deviations():
+        title += f", other {', '.join(probe.deviations())}"
+    if not flags.lr_sweep:
+        trained = probe.fit(LinearModel, classes, train_set, val_set)
+        logged = trained.logged
         metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}
-        probe.report(metrics, settings, ("evaluation", "top-1 %", "top-5 %"), [(title, *metrics.values())])
+        probe.report(trained, metrics, settings, ("evaluation", "top-1 %", "top-5 %"), [(title, *metrics.values())])
         return
-    logged = probe.fit(Sweep, classes, train_set, val_set)
+    trained = probe.fit(Sweep, classes, train_set, val_set)
+    logged = trained.logged
     rows = [
         (f"{lr:g}", logged[f"val_acc1_lr{lr:g}"], logged[f"val_acc5_lr{lr:g}"])
-        for lr in args.lr_sweep
+        for lr in flags.lr_sweep
         if f"val_acc1_lr{lr:g}" in logged
     ]
     metrics, remark = {}, ""
@@ -63,40 +63,35 @@ def main(argv: Sequence[str]) -> None:
         diverged = [lr for lr, *_ in rows if not math.isfinite(logged[f"val_loss_lr{lr}"])]
         if diverged:
             remark += f"; diverged: {', '.join(diverged)}"
-    probe.report(metrics, settings, ("lr", "top-1 %", "top-5 %"), rows, remark)
+    probe.report(trained, metrics, settings, ("lr", "top-1 %", "top-5 %"), rows, remark)
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    from solo_hcsc.evaluation.probe import check
-
-    first = Parser(add_help=False)
+    first = Parser("linear", add_help=False)
     first.add_argument("--config")
     config = first.parse_known_args(list(argv))[0].config
     # A sweep cannot have solo-learn's default schedule, which watches one classifier.
-    defaults = CONFIGS.get(config, {"scheduler": "cosine"} if "--lr_sweep" in argv else {})
-    parser = build_parser(defaults)
-    args = parser.parse(argv)
-    if args.lr_sweep is not None:
-        args.lr_sweep = args.lr_sweep or SWEEP
-        if min(args.lr_sweep) <= 0:
-            raise UserError(f"--lr_sweep {min(args.lr_sweep):g}: must be greater than 0")
-        if len({f"{lr:g}" for lr in args.lr_sweep}) < len(args.lr_sweep):
+    flags = build_parser(CONFIGS.get(config, {"scheduler": "cosine"} if "--lr_sweep" in argv else {})).parse(argv)
+    if flags.lr_sweep is not None:
+        if len({f"{lr:g}" for lr in flags.lr_sweep}) < len(flags.lr_sweep):
             raise UserError("--lr_sweep: a learning rate is given twice, or two differ by less than a millionth")
-        if args.gradient_clip_val is not None:
+        if flags.gradient_clip_val is not None:
             raise UserError("--lr_sweep: --gradient_clip_val would clip all classifiers together; leave it out")
-        if args.scheduler == "reduce":
+        if flags.scheduler == "reduce":
             raise UserError("--lr_sweep: --scheduler reduce watches one classifier's loss; use step or cosine")
-    return check(args, "linear")
+    check_labelled_checkpoint(flags)
+    return flags
+
+
+class _OrSweep(Action):
+    """The usual rates where the flag stands alone."""
+
+    def __call__(self, parser: Any, namespace: Namespace, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, self.dest, values or SWEEP)
 
 
 def build_parser(defaults: dict[str, Any]) -> Parser:
-    from solo_hcsc.evaluation import probe as probing
-    from solo_hcsc.data.folders import DATASETS
-
-    parser = probing.build_parser(
-        "linear", "Trains a linear classifier on the frozen encoder of a checkpoint.", defaults
-    )
-    parser.choose("dataset", DATASETS)
+    parser = probe_parser("linear", "Trains a linear classifier on the frozen encoder of a checkpoint.", defaults)
     group = parser.add_argument_group("linear")
     group.add_argument(
         "--config",
@@ -107,12 +102,10 @@ def build_parser(defaults: dict[str, Any]) -> Parser:
         "--lr_sweep",
         type=float,
         nargs="*",
+        action=_OrSweep,
         metavar="LR",
+        bound=POSITIVE,
         help=f"trains a classifier for each learning rate at once, on the same features ({' '.join(map(str, SWEEP))})",
     )
-    probing.add_cache_flag(parser)
+    add_cache_flag(parser)
     return parser
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,17 @@
-"""`python -m solo_hcsc.places`: trains a linear classifier for Places205 on a frozen encoder."""
+"""`solo-hcsc places`: trains a linear classifier for Places205 on a frozen encoder."""
 
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.errors import command
-from solo_hcsc.cli.flags import Parser
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.cli.flags import (
+    add_cache_flag,
+    check_labelled_checkpoint,
+    probe_parser,
+    refuse_folders,
+    without_folders,
+)
+from solo_hcsc.cli.parser import Invocation, Parser, take
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -16,61 +21,56 @@ PROTOCOL = {
     "batch_size": 256,
     "max_epochs": 100,
 }
-DEFAULTS = PROTOCOL | {"dataset": "places205", "data_dir": Path("datasets/places205")}
 LISTS = {"train_list": "train_places205.csv", "val_list": "val_places205.csv"}
 
 
-@command
-def main(argv: Sequence[str]) -> None:
-    quiet()
-    from solo_hcsc.framework.registry import load_methods
-
-    methods = load_methods()
-    args = parse(argv)
+def run(argv: Sequence[str]) -> None:
+    flags = parse(argv)
 
     from solo_hcsc.data.lists import check_labels, read_list
+    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.probe import Probe
+    from solo_hcsc.framework import LinearModel
 
-    probe = Probe(args, "places", PROTOCOL, images_flag="--train_list")
-    train_transform, val_transform = probe.transforms
-    train_set = read_list(args.train_list, args.data_dir, train_transform)
-    val_set = read_list(args.val_list, args.data_dir, val_transform)
+    source = take(ImageSource, flags)
+    probe = Probe(flags, Invocation("places", tuple(argv)), source, PROTOCOL, images_flag="--train_list")
+    lists = {name: getattr(flags, name) or source.data_dir / usual for name, usual in LISTS.items()}
+    train_set, val_set = (
+        read_list(file, source.data_dir, transform)
+        for file, transform in zip(lists.values(), probe.transforms, strict=True)
+    )
     check_labels(train_set, val_set)
-    logged = probe.fit(methods["linear"], len(train_set.classes), train_set, val_set)
-    metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}
-    title = "places (cached)" if args.cache_features else "places"
-    probe.report(metrics, {}, ("evaluation", "top-1 %", "top-5 %"), [(title, *metrics.values())])
+    trained = probe.fit(LinearModel, len(train_set.classes), train_set, val_set, lists)
+    metrics = {f"acc{k}": trained.logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in trained.logged}
+    title = "places (cached)" if flags.cache_features else "places"
+    header = ("evaluation", "top-1 %", "top-5 %")
+    said = {name: str(file) for name, file in lists.items()}
+    probe.report(trained, metrics, {}, header, [(title, *metrics.values())], **said)
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    from solo_hcsc.evaluation.probe import check, refuse_folders
-
-    args = build_parser().parse(argv)
-    refuse_folders(args, "use --train_list and --val_list")
-    for flag, name in LISTS.items():
-        if getattr(args, flag) is None:
-            setattr(args, flag, args.data_dir / name)
-    return check(args, "places")
+    flags = build_parser().parse(argv)
+    refuse_folders(flags, "use --train_list and --val_list")
+    check_labelled_checkpoint(flags)
+    return flags
 
 
 def build_parser() -> Parser:
-    from solo_hcsc.evaluation import probe as probing
-
-    parser = probing.build_parser(
-        "places", "Trains a linear classifier for Places205 on the frozen encoder of a checkpoint.", DEFAULTS
+    parser = probe_parser(
+        "places",
+        "Trains a linear classifier for Places205 on the frozen encoder of a checkpoint.",
+        PROTOCOL,
+        dataset="--data_dir FOLDER",
     )
-    probing.without_folders(parser, "places205", "the folder that the paths in the lists start from")
+    folder = "the folder that the paths in the lists start from"
+    without_folders(parser, "places205", Path("datasets/places205"), folder)
     group = parser.add_argument_group("data")
-    for flag, name in LISTS.items():
+    for name, usual in LISTS.items():
         group.add_argument(
-            f"--{flag}",
+            f"--{name}",
             type=Path,
             help="a path below --data_dir and a class number in each line, with a comma or a space between; "
-            f"if not given, {name} in --data_dir",
+            f"if not given, {usual} in --data_dir",
         )
-    probing.add_cache_flag(parser)
+    add_cache_flag(parser)
     return parser
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,21 @@
-"""`python -m solo_hcsc.voc`: trains a linear classifier for PASCAL VOC 2007's classes on a frozen encoder."""
+"""`solo-hcsc voc`: trains a linear classifier for PASCAL VOC 2007's classes on a frozen encoder."""
 
 import math
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError, command
-from solo_hcsc.cli.flags import Parser
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import (
+    add_cache_flag,
+    check_labelled_checkpoint,
+    probe_parser,
+    refuse_folders,
+    without_folders,
+)
+from solo_hcsc.cli.parser import Invocation, Parser, take
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -18,33 +25,29 @@ PROTOCOL = {
     "batch_size": 16,
     "max_epochs": 100,
 }
-DEFAULTS = PROTOCOL | {"dataset": "voc07", "data_dir": Path("datasets/VOCdevkit/VOC2007")}
 
 
-@command
-def main(argv: Sequence[str]) -> None:
-    quiet()
-    from solo_hcsc.framework.registry import load_methods
+def run(argv: Sequence[str]) -> None:
+    flags = parse(argv)
 
-    load_methods()
-    args = parse(argv)
-
-    from solo_hcsc.evaluation.multi_label import MultiLabel
     from solo_hcsc.data.pascal import find_folder, read_split
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.models import MultiLabel
     from solo_hcsc.evaluation.probe import Probe
 
-    args.data_dir = find_folder(args.data_dir)
-    probe = Probe(args, "voc", PROTOCOL, images_flag="--data_dir")
-    if len(args.gpus) * args.num_nodes > 1:
+    source = replace(take(ImageSource, flags), data_dir=find_folder(flags.data_dir))
+    probe = Probe(flags, Invocation("voc", tuple(argv)), source, PROTOCOL, images_flag="--data_dir")
+    if probe.devices.processes > 1:
         raise UserError("average precision needs all scores in one process; use --devices 1")
     train_transform, test_transform = probe.transforms
-    train_set = read_split(args.data_dir, "trainval", train_transform)
-    test_set = read_split(args.data_dir, "test", test_transform, train_set.classes)
-    args.classes = train_set.classes  # for the model, and for args.json, which says what its outputs mean
-    logged = probe.fit(MultiLabel, len(args.classes), train_set, test_set)
+    train_set = read_split(source.data_dir, "trainval", train_transform)
+    test_set = read_split(source.data_dir, "test", test_transform, train_set.classes)
+    classes = train_set.classes  # for the model, and for args.json, which says what its outputs mean
+    trained = probe.fit(MultiLabel, len(classes), train_set, test_set, {"classes": classes})
+    logged = trained.logged
     if "val_map" not in logged:
-        return probe.report({}, {}, (), [])
-    precisions = {name: (logged[f"val_ap11_{name}"], logged[f"val_ap_{name}"]) for name in args.classes}
+        return probe.report(trained, {}, {}, (), [])
+    precisions = {name: (logged[f"val_ap11_{name}"], logged[f"val_ap_{name}"]) for name in classes}
     metrics = {"mAP11": logged["val_map11"], "mAP": logged["val_map"]}
     without = [name for name, (value, _) in precisions.items() if math.isnan(value)]
     settings = {
@@ -55,31 +58,28 @@ def main(argv: Sequence[str]) -> None:
     rows: list[tuple[Any, ...]] = [
         (name, "-", "-") if name in without else (name, *pair) for name, pair in precisions.items()
     ]
-    rows.append(("mean (cached)" if args.cache_features else "mean", *metrics.values()))
+    rows.append(("mean (cached)" if flags.cache_features else "mean", *metrics.values()))
     remark = f"left out of the mean, since no test image shows it: {', '.join(without)}" if without else ""
-    probe.report(metrics, settings, ("class", "11-point AP %", "all-point AP %"), rows, remark)
+    probe.report(trained, metrics, settings, ("class", "11-point AP %", "all-point AP %"), rows, remark)
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    from solo_hcsc.evaluation.probe import check, refuse_folders
-
-    args = build_parser().parse(argv)
-    refuse_folders(args, "--data_dir is enough")
-    return check(args, "voc")
+    flags = build_parser().parse(argv)
+    refuse_folders(flags, "--data_dir is enough")
+    check_labelled_checkpoint(flags)
+    return flags
 
 
 def build_parser() -> Parser:
-    from solo_hcsc.evaluation import probe as probing
-
-    parser = probing.build_parser(
-        "voc", "Trains a linear classifier for PASCAL VOC 2007 on the frozen encoder of a checkpoint.", DEFAULTS
+    parser = probe_parser(
+        "voc",
+        "Trains a linear classifier for PASCAL VOC 2007 on the frozen encoder of a checkpoint.",
+        PROTOCOL,
+        best="val_map",
+        dataset="--data_dir FOLDER",
     )
-    probing.without_folders(parser, "voc07", "the VOC2007 folder, or the VOCdevkit folder that it is in")
-    parser.choose("keep_best", ["val_map"])
-    probing.add_cache_flag(parser)
+    folder = "the VOC2007 folder, or the VOCdevkit folder that it is in"
+    without_folders(parser, "voc07", Path("datasets/VOCdevkit/VOC2007"), folder)
+    add_cache_flag(parser)
     parser.hide("dali", "dali_device")
     return parser
-
-
-if __name__ == "__main__":
-    main()

@@ -1,74 +1,65 @@
-"""`python -m solo_hcsc.zeroshot`: weighted KNN on another data set than that of pretraining, without training."""
+"""`solo-hcsc zeroshot`: weighted KNN on another data set than that of pretraining, without training."""
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solo_hcsc.cli.errors import UserError, command, note
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.cli.flags import DATASETS, check_features
+from solo_hcsc.cli.parser import Invocation, take
+from solo_hcsc.commands import knn
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
+    from solo_hcsc.data.source import ImageSource
 
-@command
-def main(argv: Sequence[str]) -> None:
-    quiet()
-    from solo_hcsc.framework.registry import load_methods
 
-    load_methods()
-    from solo_hcsc.data import folders as data
-    from solo_hcsc.commands import knn
+def run(argv: Sequence[str]) -> None:
+    flags = parse(argv)
 
-    args = parse(argv)
-    data.resolve_folders(args, needs_val=True)
-    knn.evaluate(args, "zeroshot", lambda transform: read_sets(args, transform))
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
+
+    source = take(ImageSource, flags).located(needs_val=True)
+    if pretrained_on(recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)), source):
+        note("this is the data set that it was pretrained on; zeroshot means another one")
+    knn.evaluate(flags, Invocation("zeroshot", tuple(argv)), source, lambda transform: read_sets(source, transform))
+
+
+def read_sets(source: "ImageSource", transform: Callable) -> "tuple[Dataset, Dataset]":
+    """The bank and the queries."""
+    from solo_hcsc.data.cub import find_folder, read_parts
+    from solo_hcsc.data.folders import refuse_single_class
+    from solo_hcsc.framework.datasets import evaluation_sets
+
+    if source.dataset != "cub":
+        return evaluation_sets(source, transform, transform)
+    parts = read_parts(find_folder(source.data_dir), transform)
+    refuse_single_class(parts[0], "--data_dir")
+    return parts
+
+
+def pretrained_on(trained: Mapping[str, Any], source: "ImageSource") -> bool:
+    """Whether the pretraining run's flags name this data set; folders of one's own are told apart by their path."""
+    if trained.get("dataset") != source.dataset:
+        return False
+    if source.dataset != "custom":
+        return True
+    folder = Path(str(trained.get("data_dir")), str(trained.get("train_dir")))
+    return folder.resolve() == source.folder("train").resolve()
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    from solo_hcsc.commands import knn
-    from solo_hcsc.data.folders import DATASETS
-
     parser = knn.build_parser(
         "zeroshot",
         "KNN accuracy of a frozen encoder on a labelled data set that it was not pretrained on: CUB-200-2011 as it is "
         "distributed, or any other. Its training images are the bank, its test or validation images the queries.",
     )
-    parser.choose("dataset", (*DATASETS, "cub"))
-    args = knn.check(parser.parse(argv))
-    if args.dataset == "cub" and (args.train_dir or args.val_dir):
+    parser.change("dataset", choices=(*DATASETS, "cub"))
+    flags = parser.parse(argv)
+    check_features(flags)
+    if flags.dataset == "cub" and (flags.train_dir or flags.val_dir):
         raise UserError("--dataset cub has its own split in --data_dir; leave out --train_dir and --val_dir")
-    return args
-
-
-def read_sets(args: Namespace, transform: Callable) -> "tuple[Dataset, Dataset]":
-    """The bank and the queries; says so if they are what the encoder knows from pretraining."""
-    from solo_hcsc.data import cub
-    from solo_hcsc.data import folders as data
-    from solo_hcsc.evaluation.encoders import find_checkpoint, recorded_args
-
-    sets: tuple[Dataset, Dataset]
-    if args.dataset == "cub":
-        sets = cub.read_parts(cub.find_folder(args.data_dir), transform)
-        data.refuse_single_class(sets[0], "--data_dir")
-    else:
-        sets = data.evaluation_sets(args, transform, transform)
-    checkpoint = find_checkpoint(args.pretrained_feature_extractor)
-    if pretrained_on(recorded_args(checkpoint), args):
-        note("this is the data set that it was pretrained on; zeroshot means another one")
-    return sets
-
-
-def pretrained_on(trained: dict[str, Any], args: Namespace) -> bool:
-    """Whether the pretraining run's arguments name this data set; folders of one's own are told apart by their path."""
-    if trained.get("dataset") != args.dataset:
-        return False
-    if args.dataset != "custom":
-        return True
-    folder = Path(str(trained.get("data_dir")), str(trained.get("train_dir")))
-    return folder.resolve() == Path(args.data_dir, args.train_dir).resolve()
-
-
-if __name__ == "__main__":
-    main()
+    return flags

@@ -7,11 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from solo_hcsc.cli.errors import UserError, note, on_one_line
+from solo_hcsc.cli.errors import UserError, on_one_line
 
 # What Pillow's decoders raise on broken files, as far as its releases and files with flipped bytes show.
 _DECODING_ERRORS = (
@@ -104,54 +103,37 @@ def _reason(path: str, error: Exception) -> str:
     return on_one_line(str(error) or type(error).__name__)
 
 
-class UnreadableList(Callback):
-    """Names the images that could not be read in `unreadable.txt`, one in each line, and says how many there are.
+class UnreadableFiles:
+    """The images that could not be read, named in a file, one in each line; loaders' processes add to it."""
 
-    The processes that load images write; the main process counts at the end of an epoch.
-    """
+    def __init__(self, file: Path) -> None:
+        self._file = file
 
-    def __init__(self, images: int) -> None:
-        self.images = images
-        self.file = Path("unreadable.txt")  # of the run's folder, once there is a run
-        self._said = 0
-        self._news = False
+    @property
+    def file(self) -> Path:
+        return self._file
+
+    def write_to(self, file: Path) -> None:
+        """Goes on in another file: processes agree on the run's folder only once they know of each other."""
+        self._file = file
+        file.parent.mkdir(parents=True, exist_ok=True)  # on a machine that does not share the disk
 
     def add(self, path: str) -> None:
         """Appends a path unless it is there; loaders' processes forget, so that the file alone knows."""
         name = on_one_line(path)
         if name not in self.read():
-            with self.file.open("a", encoding="utf-8") as file:
+            with self._file.open("a", encoding="utf-8") as file:
                 file.write(name + "\n")
 
     def read(self) -> set[str]:
         # A set, because two processes may come across the same file at the same time.
-        return set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.exists() else set()
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.file = trainer.strategy.broadcast(self.file)  # other processes have a run folder of another name
-        self.file.parent.mkdir(parents=True, exist_ok=True)  # on a machine that does not share the disk
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        found = len(self.read())
-        self._news = found > self._said
-        if self._news:
-            self._say(found)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._said and not self._news:  # else the last epoch has just said it
-            self._say(self._said)
-
-    def _say(self, found: int) -> None:
-        self._said = found
-        note(
-            f"{found} of {self.images} images could not be read; each is replaced by the next one; named in {self.file}"
-        )
+        return set(self._file.read_text(encoding="utf-8").splitlines()) if self._file.exists() else set()
 
 
 class SkipUnreadable(Dataset):
     """A data set in which the next image, with its own index and label, stands for one that cannot be read."""
 
-    def __init__(self, dataset: Dataset, unreadable: UnreadableList) -> None:
+    def __init__(self, dataset: Dataset, unreadable: UnreadableFiles) -> None:
         self.dataset = dataset
         self.unreadable = unreadable
 

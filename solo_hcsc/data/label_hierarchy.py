@@ -1,7 +1,7 @@
 """Label hierarchies: small text files that say which group a class belongs to, and which one that group."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,15 @@ def levels(
         names, groups = np.unique(current, return_inverse=True)
         found.append(LabelLevel(tuple(map(str, names)), groups))
     return found
+
+
+def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[[Sequence[str]], list[LabelLevel]]]:
+    """The file given, or the data set's own, and a function from classes to their levels; none without a file."""
+    file = file or shipped(dataset)
+    if file is None:
+        return None, lambda classes: []
+    parents, found = read(file), file
+    return file, lambda classes: levels(parents, classes, found)
 
 
 def _text(file: Path) -> str:

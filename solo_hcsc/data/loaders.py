@@ -1,19 +1,21 @@
-"""What makes a run repeatable: all randomness follows from the seed and from where the run stands, not from its past.
+"""Loaders whose batches can be repeated: they follow from the seed and the epoch, not from what came before.
 
-An image's crops depend on the seed, the epoch and the image; a step's random numbers on the seed, the epoch, the batch
-and the process. A resumed run therefore needs no generator's state, and the number of workers changes nothing.
+An image's crops depend on the seed, the epoch and the image. A resumed run therefore needs no generator's state, and
+the number of workers changes nothing.
 """
 
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from solo_hcsc.cli.errors import UserError
 
 
 def derive_seed(*place: int) -> int:
@@ -29,15 +31,24 @@ def seed_host(*place: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+Place = (
+    tuple[int, int] | int
+)  # an epoch and an index; the index alone, as Lightning's own samplers have it, is epoch 0's
+
+
+def split_place(place: Place) -> tuple[int, int]:
+    return place if isinstance(place, tuple) else (0, place)
+
+
 class RepeatableImages(Dataset):
-    """A data set without end: item `epoch * N + index` is the image as that epoch sees it."""
+    """A data set of which item `(epoch, index)` is the image as that epoch sees it."""
 
     def __init__(self, dataset: Dataset, seed: int) -> None:
         self.dataset = dataset
         self.seed = seed
 
-    def __getitem__(self, place: int) -> Any:
-        epoch, index = divmod(place, len(self))
+    def __getitem__(self, place: Place) -> Any:
+        epoch, index = split_place(place)
         seed_host(self.seed, epoch, index)
         return self.dataset[index]
 
@@ -61,12 +72,16 @@ class EpochSampler(DistributedSampler):
     def __init__(self, dataset: Dataset, seed: int, shards: bool) -> None:
         super().__init__(dataset, num_replicas=1, rank=0, seed=seed)  # a torch sampler, or Lightning replaces it
         self.shards = shards
-        self.skipped = 0  # images at the start that have been trained on
+        self._skipped = 0
 
-    def __iter__(self) -> Iterator[int]:
+    def skip(self, images: int) -> None:
+        """Leaves out so many at the start, which have been trained on."""
+        self._skipped = images
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
         images = len(self.dataset)  # type: ignore[arg-type]
-        own = epoch_order(images, self.seed, self.epoch, *self._place())[self.skipped :]
-        return (self.epoch * images + int(index) for index in own)
+        order = epoch_order(images, self.seed, self.epoch, *self._place())[self._skipped :]
+        return ((self.epoch, int(index)) for index in order)
 
     def __len__(self) -> int:
         return len(self.dataset) // self._place()[1]  # type: ignore[arg-type]
@@ -98,7 +113,7 @@ def place_among_processes() -> tuple[int, int]:
 class Resumable(ABC):
     """A loader that Lightning restores within an epoch: it goes on with the batches that were left.
 
-    How many were done the trainer knows better than a loader that reads ahead: `saving.Checkpoints` fills it in.
+    How many were done the trainer knows better than a loader that reads ahead: `training.saving` fills it in.
     """
 
     _done = 0
@@ -123,41 +138,35 @@ class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]
 
     def batches(self, skipped: int) -> Iterator[Any]:
         if isinstance(self.sampler, EpochSampler):  # --overfit_batches puts another one there
-            self.sampler.skipped = skipped * (self.batch_size or 1)
+            self.sampler.skip(skipped * (self.batch_size or 1))
         return DataLoader.__iter__(self)
 
 
-def repeatable_loader(dataset: Dataset, batch_size: int, num_workers: int, seed: int, shards: bool) -> ResumableLoader:
-    """Shuffled batches without a last one that is not full, the same in every run of this seed."""
-    images = RepeatableImages(dataset, seed)
-    sampler = EpochSampler(images, seed, shards)
-    return ResumableLoader(
-        images, batch_size, sampler=sampler, num_workers=num_workers, pin_memory=True, drop_last=True
-    )
+@dataclass(frozen=True)
+class Loading:
+    """How images are read."""
 
+    batch_size: int
+    num_workers: int
 
-class SeedSteps(Callback):
-    """Seeds every generator at the start of an epoch and of a step."""
+    def repeatable(self, dataset: Dataset, seed: int, shards: bool) -> ResumableLoader:
+        """Shuffled batches without a last one that is not full, the same in every run of this seed."""
+        images = RepeatableImages(dataset, seed)
+        sampler = EpochSampler(images, seed, shards)
+        return ResumableLoader(
+            images, self.batch_size, sampler=sampler, num_workers=self.num_workers, pin_memory=True, drop_last=True
+        )
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._began_within_epoch = False
+    def in_order(self, dataset: Dataset) -> DataLoader:
+        """Every image once."""
+        return DataLoader(dataset, self.batch_size, num_workers=self.num_workers, pin_memory=True)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._began_within_epoch = trainer.fit_loop.restarted_mid_epoch
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._seed(trainer, -1)
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._began_within_epoch:  # Lightning leaves this hook out then, and methods set their epoch up in it
-            self._began_within_epoch = False
-            self._seed(trainer, -1)
-            pl_module.on_train_epoch_start()
-        self._seed(trainer, batch_idx)
-
-    def _seed(self, trainer: Trainer, batch_idx: int) -> None:
-        place = self.seed, trainer.current_epoch, batch_idx, trainer.global_rank
-        seed_host(*place)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed(derive_seed(*place))
+    def validation(self, dataset: Dataset, processes: int) -> DataLoader:
+        """Every image once, over all processes together."""
+        images = len(dataset)  # type: ignore[arg-type]
+        if images < processes:
+            raise UserError(
+                f"--val_dir: {images} images cannot be shared by {processes} processes; use fewer --devices"
+            )
+        sampler = EachOnce(dataset)
+        return DataLoader(dataset, self.batch_size, sampler=sampler, num_workers=self.num_workers, pin_memory=True)

@@ -10,9 +10,9 @@ from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.images import read_image
-from solo_hcsc.evaluation.multi_label import IGNORED
 
 _YEAR = "VOC2007"
+IGNORED = -1  # a target of an image that counts neither for nor against a class
 
 
 class AnnotatedImages(Dataset):

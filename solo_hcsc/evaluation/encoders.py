@@ -1,91 +1,31 @@
-"""Reading checkpoints, and taking the encoder out of one."""
+"""Taking the encoder, the projector or the whole method out of a checkpoint, of whatever origin."""
 
-import json
-import pickle
-import re
-from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from typing import Any
 
 import torch
+from pytorch_lightning import LightningModule
 from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
-
-if TYPE_CHECKING:
-    from pytorch_lightning import LightningModule
-
-_SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
-# What torch.load raises on broken files, as files with flipped bytes show.
-_LOADING_ERRORS = (
-    pickle.UnpicklingError,
-    RuntimeError,
-    EOFError,
-    BadZipFile,
-    OSError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    ArithmeticError,
+from solo_hcsc.cli.flags import ENCODERS
+from solo_hcsc.data.source import framework_name
+from solo_hcsc.framework import BaseMethod, load_methods
+from solo_hcsc.framework.method import HCSC
+from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.hierarchy import Hierarchy
+from solo_hcsc.training.checkpoints import (
+    EVALUATION,
+    find_checkpoint,
+    load_checkpoint,
+    recorded_flags,
+    weights_in,
 )
-
-
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint itself, or the newest one below a folder that is not of an evaluation's own training."""
-    if path.is_dir():
-        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
-        found = [file for file in files if "pretrained_feature_extractor" not in recorded_args(file)]
-        if not found:
-            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
-        return max(found, key=lambda file: file.stat().st_mtime)
-    if not path.exists():
-        raise UserError(f"{path}: there is no such checkpoint")
-    return path
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's contents, on the CPU; nothing in it is executed."""
-    if not path.is_file():
-        raise UserError(f"{path}: {'a folder; give a file' if path.is_dir() else 'there is no such checkpoint'}")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except _LOADING_ERRORS as error:
-        raise UserError(f"{path}: {_refusal(error)}") from error
-    if not isinstance(checkpoint, dict):
-        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
-    return checkpoint
-
-
-def _refusal(error: Exception) -> str:
-    """What torch's message means, which advises to load the file regardless."""
-    message = str(error).strip()
-    code = re.search(r"GLOBAL (\S+)", message)
-    if code or "TorchScript" in message:
-        what = code.group(1) if code else "a TorchScript program"
-        return f"refused, because it carries code or Python objects ({what}) that loading would run; keep tensors only"
-    if isinstance(error, pickle.UnpicklingError):
-        return "not a readable checkpoint: not in torch's format"
-    reason = on_one_line(message.splitlines()[0]) if message else type(error).__name__
-    return f"not a readable checkpoint: {reason[:150]}"
-
-
-def recorded_args(checkpoint: Path) -> dict[str, Any]:
-    """The arguments that the run wrote beside its checkpoint; empty if there are none."""
-    file = checkpoint.parent / "args.json"
-    if not file.is_file():
-        return {}
-    try:
-        args = json.loads(file.read_text())
-    except ValueError as error:
-        raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
-    return args if isinstance(args, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -97,6 +37,11 @@ class Encoder:
     checkpoint: Path
     taken: str  # a line for the user: what was taken from the checkpoint and what not
     epochs: int | None = None  # how long it was pretrained, where a foreign checkpoint tells
+
+    @cached_property
+    def trained_with(self) -> dict[str, Any]:
+        """The flags of the run that trained it; empty for a foreign checkpoint."""
+        return recorded_flags(self.checkpoint)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -118,17 +63,28 @@ _HEADS = ("fc", "head", "projection_head", "prototypes")
 _COUNTER = "num_batches_tracked"  # of batch norm; not in weights from before PyTorch 0.4.1, nor used in evaluation
 
 
-def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
+def load_encoder(path: str | Path, name: str | None = None, crop_size: int | None = None) -> Encoder:
     """The encoder of a checkpoint of any method, of MoCo or the authors' HCSC, or of a torchvision or timm ResNet.
 
-    `name` may be left out where the run's args.json is beside the checkpoint, or the weights are those of a ResNet.
     Every weight of the encoder must be there: one that stayed random would pass for a trained one.
+
+    Args:
+        path: the checkpoint, or a folder whose newest one is taken.
+        name: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the weights
+            are those of a ResNet.
+        crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
+
+    Returns:
+        The encoder on the CPU, as it was saved; `encoder.module(images)` gives features (B, D) of images (B, 3, H, W).
+
+    Example:
+        >>> encoder = load_encoder("trained_models/hcsc")  # doctest: +SKIP
+        >>> features = encoder.module.eval()(images)  # doctest: +SKIP
     """
-    from solo.methods.base import BaseMethod
-
-    from solo_hcsc.framework.repairs.fix import bare_method
-
+    path = find_checkpoint(Path(path))
     checkpoint = load_checkpoint(path)
+    if crop_size is None:
+        crop_size = next(iter(recorded_flags(path).get("crop_size", [])), 224)
     state = weights_in(checkpoint, path)
     place = next((p for p in _PLACES if any(p + first in state for first in _FIRST_WEIGHTS)), None)
     if place is None:
@@ -138,14 +94,14 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
         )
     weights = {str(key).removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
     name = _architecture(path, name, weights)
-    if name not in BaseMethod._SUPPORTED_ENCODERS:
+    if name not in ENCODERS:
         raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
     encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
-    own = encoder.state_dict()
+    known = encoder.state_dict()
     if place not in ("encoder.", "backbone."):  # there, the encoder has the name for itself
-        weights = {key: value for key, value in weights.items() if key in own or key.partition(".")[0] not in _HEADS}
-    weights |= {key: own[key] for key in own if key.endswith(_COUNTER) and key not in weights}
-    unusable = [key for key, value in weights.items() if not _is_plain(value, own.get(key))]
+        weights = {key: value for key, value in weights.items() if key in known or key.partition(".")[0] not in _HEADS}
+    weights |= {key: known[key] for key in known if key.endswith(_COUNTER) and key not in weights}
+    unusable = [key for key, value in weights.items() if not _is_plain(value, known.get(key))]
     if unusable:
         raise UserError(f"{path}: no plain tensor for {_some(unusable)} of the encoder; not a pretraining checkpoint")
     unusable = [key for key, value in weights.items() if not value.isfinite().all()]
@@ -165,7 +121,7 @@ def load_encoder(path: Path, name: str | None, crop_size: int) -> Encoder:
 def load_projector(encoder: Encoder) -> nn.Module:
     """What the method put on top of the encoder: its projector, or the `fc` of MoCo's and the authors' checkpoints."""
     path = encoder.checkpoint
-    state = load_weights(path)
+    state = weights_in(load_checkpoint(path), path)
     for place in ("module.encoder_q.fc.", "encoder_q.fc."):
         weights = {key.removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
         if weights:
@@ -174,7 +130,7 @@ def load_projector(encoder: Encoder) -> nn.Module:
             return head
     projector = getattr(load_method(path), "projector", None)
     if not isinstance(projector, nn.Module):
-        method = recorded_args(path)["method"]
+        method = recorded_flags(path)["method"]
         raise UserError(f"--features projector: {method} has none; leave the flag out for the encoder's features")
     return projector
 
@@ -186,19 +142,16 @@ def _moco_projector(weights: dict[str, Any]) -> nn.Module:
     return nn.Sequential(layers[0], nn.ReLU(), layers[1]) if len(layers) == 2 else (layers or [nn.Linear(1, 1)])[0]
 
 
-def load_method(path: Path) -> "LightningModule":
+def load_method(path: Path) -> LightningModule:
     """The whole method of a pretraining run, as it was when the checkpoint was written."""
-    from solo_hcsc.data.folders import framework_settings
-    from solo_hcsc.framework.registry import load_methods
-
-    args, methods = recorded_args(path), load_methods()
-    method = args.get("method")
+    flags, methods = recorded_flags(path), load_methods()
+    method = flags.get("method")
     if method not in methods:
         raise UserError(f"{path}: no args.json of a pretraining run beside it, which tells the method and its settings")
     checkpoint = load_checkpoint(path)
     try:
-        options = args.get("hcsc_options") or {}  # as they were resolved: a preset may change
-        model = methods[method](**framework_settings(Namespace(**args | options)))
+        options = flags.get("hcsc_options") or {}  # as they were resolved: a preset may change
+        model = methods[method](**flags | options | {"dataset": framework_name(flags["dataset"])})
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({error})") from error
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
@@ -209,24 +162,49 @@ def load_method(path: Path) -> "LightningModule":
     return model
 
 
-def load_weights(path: Path) -> dict[str, Any]:
-    """The named weights in a checkpoint, or in a file that has nothing else."""
-    return weights_in(load_checkpoint(path), path)
+@dataclass(frozen=True)
+class RunTree:
+    """The tree of prototypes that an HCSC run has, and how it embeds an image."""
+
+    side: nn.Sequential  # encoder and projector whose embeddings were clustered
+    coding: SelectiveCoding  # the tree, the run's options and its selection
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        found = self.coding.hierarchy
+        assert found is not None, "only made of a run that has clustered"
+        return found
 
 
-def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
-    inner = checkpoint.get("state_dict", checkpoint)
-    if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
-        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
-    return inner
+def load_tree(path: str | Path) -> RunTree | None:
+    """The tree of an HCSC run.
+
+    Args:
+        path: the run's checkpoint, or a folder whose newest one is taken.
+
+    Returns:
+        The tree with what embeds images for it, `tree.side`; None for another method, or before the first clustering.
+
+    Example:
+        >>> tree = load_tree("trained_models/hcsc")  # doctest: +SKIP
+        >>> clusters = tree.hierarchy.assign(embeddings)  # doctest: +SKIP
+    """
+    path = find_checkpoint(Path(path))
+    trained = recorded_flags(path)
+    method = load_methods().get(str(trained.get("method")), object)
+    if trained.get("role") == EVALUATION or not issubclass(method, HCSC):
+        return None
+    model = load_method(path)
+    assert isinstance(model, HCSC)
+    return None if model.coding.hierarchy is None else RunTree(model.clustered_side, model.coding)
 
 
 def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
     """Loads weights that must be exactly the module's."""
-    own = module.state_dict()
-    missing = [key for key in own if key not in weights]
-    unexpected = [key for key in weights if key not in own]
-    shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
+    known = module.state_dict()
+    missing = [key for key in known if key not in weights]
+    unexpected = [key for key in weights if key not in known]
+    shapes = [key for key in known if key in weights and known[key].shape != weights[key].shape]
     if missing or unexpected or shapes:
         kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
         differences = "; ".join(f"{kind}: {_some(keys)}" for kind, keys in kinds.items() if keys)
@@ -236,7 +214,7 @@ def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
 
 
 def _architecture(path: Path, name: str | None, weights: dict[str, Any]) -> str:
-    recorded = recorded_args(path).get("encoder")
+    recorded = recorded_flags(path).get("encoder")
     if name and recorded and name != recorded:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
     name = name or recorded or _recognised(weights)

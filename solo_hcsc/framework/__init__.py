@@ -1,1 +1,25 @@
-"""solo-learn: the one door to it."""
+"""solo-learn: the one door to it.
+
+`import solo_hcsc.framework` repairs solo-learn 1.0.2 for today's packages, after which `import solo` works and
+`solo.methods.METHODS` has "hcsc". Nothing outside this package imports `solo`: it takes the repaired names from here.
+"""
+
+from solo_hcsc.framework import repairs  # first: without it `import solo` fails
+from solo_hcsc.framework.names import (
+    BaseMethod,
+    LinearModel,
+    WeightedKNNClassifier,
+    accuracy_at_k,
+    random_string,
+)
+from solo_hcsc.framework.registry import load_methods
+
+__all__ = [
+    "BaseMethod",
+    "LinearModel",
+    "WeightedKNNClassifier",
+    "accuracy_at_k",
+    "load_methods",
+    "random_string",
+    "repairs",
+]

@@ -2,111 +2,120 @@
 
 Every pass over the images, be it an epoch, a validation or a clustering, has a pipeline of its own that reads a list of
 files in its order. DALI's own shards and shuffling repeat some images in an epoch and leave out others wherever
-batches and processes do not divide the images evenly.
+batches and processes do not divide the images evenly. Imported only where `--dali` asks for it: DALI takes seconds to
+import, and may not be installed.
 """
 
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from nvidia.dali import fn, math, ops, types
+from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+from solo.utils.dali_dataloader import CustomTransform, ImagenetTransform, NormalPipeline, PretrainPipeline
 from torch.utils.data import Dataset
 from torchvision import transforms
 
-from solo_hcsc.data import folders as data
-from solo_hcsc.cli.errors import UserError, note, on_one_line
+from solo_hcsc.cli.errors import on_one_line
+from solo_hcsc.data.folders import files_and_labels
 from solo_hcsc.data.images import UnreadableImage
-from solo_hcsc.data.loaders import Resumable, derive_seed, epoch_order
-
-try:
-    from nvidia.dali import fn, math, ops, types
-    from nvidia.dali.pipeline import Pipeline
-    from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
-    from solo.utils.dali_dataloader import CustomTransform, ImagenetTransform, NormalPipeline, PretrainPipeline
-except ImportError:  # `check` says so
-    Pipeline = object
-    PretrainPipeline = NormalPipeline = type("NotInstalled", (), {})
+from solo_hcsc.data.loaders import Loading, Resumable, derive_seed, epoch_order
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.framework.datasets import Augmentation, CentreCropBatches, evaluation_transforms
 
 
-def check(args: Namespace) -> None:
-    """Refuses `--dali` where it cannot work."""
-    if not args.dali:
-        return
-    if args.dataset not in data.FILES:
-        raise UserError(f"--dali reads folders and lists of images, not --dataset {args.dataset}; leave it out")
-    try:
-        import nvidia.dali  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "--dali: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
-            "(CUDA 12: 'solo_hcsc[dali-cuda120]')"
-        ) from None
-    if args.dali_device not in ("cpu", "gpu"):
-        raise UserError(f"--dali_device {args.dali_device}: choose cpu or gpu")
-    if args.dali_device == "gpu" and args.accelerator != "gpu":
-        note("--dali_device gpu needs a GPU; DALI works on the CPU")
-        args.dali_device = "cpu"
+@dataclass(frozen=True)
+class Decoding:
+    """How DALI works."""
+
+    device: str  # cpu or gpu
+    batch_size: int
+    threads: int
+    seed: int
+
+    @classmethod
+    def of(cls, device: str, loading: Loading, seed: int) -> "Decoding":
+        return cls(device, loading.batch_size, max(1, loading.num_workers), seed)
+
+    @property
+    def pipeline_settings(self) -> dict[str, Any]:
+        """What the constructors of all of solo-learn's pipelines take."""
+        return {
+            "data_path": "",
+            "batch_size": self.batch_size,
+            "device": self.device,
+            "device_id": torch.cuda.current_device() if self.device == "gpu" else 0,
+            "num_threads": self.threads,
+        }
 
 
-def pretraining_class(method: type, train_set: Dataset, args: Namespace) -> type:
+def pretraining_class(method: type, train_set: Dataset, augmentation: Augmentation, decoding: Decoding) -> type:
     """`method` with DALI's loader of the training images as (index, crops, label)."""
-    files, labels = data.files_and_labels(train_set)
+    files, labels = files_and_labels(train_set)
     targets = torch.tensor(labels)
 
     def epoch(model: Any, skipped: int) -> Iterator[Any]:
-        indexes = _share_of_epoch(model, len(files), skipped, args)
-        pipeline = Augmented([files[i] for i in indexes], indexes, args, _seed(model, skipped, args))
-        crops = [f"crop {number}" for number in range(sum(args.num_crops_per_aug))]
+        indexes = _share_of_epoch(model, len(files), skipped, decoding)
+        pipeline = Augmented(
+            [files[i] for i in indexes], indexes, augmentation, decoding, _crop_seed(model, skipped, decoding)
+        )
+        crops = [f"crop {number}" for number in range(sum(augmentation.crops))]
         known = targets
         for *views, index in _batches(pipeline, [*crops, "index"]):
             known = known.to(index.device)
             yield [index, views, known[index]]
 
     def train_dataloader(model: Any) -> Epochs:
-        model.dali_epoch_size = len(files)  # read by solo-learn's deepclusterv2
-        return Epochs(len(files) // model.trainer.world_size // args.batch_size, partial(epoch, model))
+        return Epochs(len(files) // model.trainer.world_size // decoding.batch_size, partial(epoch, model))
 
-    return type(f"Dali{method.__name__}", (method,), {"train_dataloader": train_dataloader})
+    # The size is read by solo-learn's deepclusterv2.
+    members = {"train_dataloader": train_dataloader, "dali_epoch_size": len(files)}
+    return type(f"Dali{method.__name__}", (method,), members)
 
 
-def linear_class(model_class: type, train_set: Dataset, val_set: Dataset, args: Namespace) -> type:
+def linear_class(
+    model_class: type, train_set: Dataset, val_set: Dataset, source: ImageSource, decoding: Decoding
+) -> type:
     """The linear model with DALI's loaders of training and validation images as (image, label)."""
-    train_files, train_labels = data.files_and_labels(train_set)
-    val_files, val_labels = data.files_and_labels(val_set)
-    train_transform, val_transform = data.evaluation_transforms(args)
+    train_files, train_labels = files_and_labels(train_set)
+    val_files, val_labels = files_and_labels(val_set)
+    train_transform, val_transform = evaluation_transforms(source)
 
     def training(model: Any, skipped: int) -> Iterator[Any]:
-        own = _share_of_epoch(model, len(train_files), skipped, args)
-        chosen = [train_files[i] for i in own], [train_labels[i] for i in own]
-        return _batches(RandomCrop(*chosen, train_transform, args, _seed(model, skipped, args)), ["image", "label"])
+        indexes = _share_of_epoch(model, len(train_files), skipped, decoding)
+        chosen = [train_files[i] for i in indexes], [train_labels[i] for i in indexes]
+        pipeline = RandomCrop(*chosen, train_transform, decoding, _crop_seed(model, skipped, decoding))
+        return _batches(pipeline, ["image", "label"])
 
     def validation(model: Any, _: int) -> Iterator[Any]:
-        own = slice(model.global_rank, None, model.trainer.world_size)
-        if not val_files[own]:
+        share = slice(model.global_rank, None, model.trainer.world_size)
+        if not val_files[share]:
             return iter(())
-        return _batches(CentreCrop(val_files[own], val_labels[own], val_transform, args), ["image", "label"])
+        return _batches(CentreCrop(val_files[share], val_labels[share], val_transform, decoding), ["image", "label"])
 
     def train_dataloader(model: Any) -> Epochs:
-        return Epochs(len(train_files) // model.trainer.world_size // args.batch_size, partial(training, model))
+        return Epochs(len(train_files) // model.trainer.world_size // decoding.batch_size, partial(training, model))
 
     def val_dataloader(model: Any) -> Epochs:
-        own = len(val_files[model.global_rank :: model.trainer.world_size])
-        return Epochs(-(-own // args.batch_size), partial(validation, model))
+        share = len(val_files[model.global_rank :: model.trainer.world_size])
+        return Epochs(-(-share // decoding.batch_size), partial(validation, model))
 
     hooks = {"train_dataloader": train_dataloader, "val_dataloader": val_dataloader}
     return type(f"Dali{model_class.__name__}", (model_class,), hooks)
 
 
-def clustering_images(train_set: Dataset, args: Namespace) -> Callable[[Sequence[int]], Iterable[torch.Tensor]]:
+def centre_crops(train_set: Dataset, source: ImageSource, decoding: Decoding) -> CentreCropBatches:
     """A function from indexes of the data set to batches of their centre crops, in that order, the last one short."""
-    files, _ = data.files_and_labels(train_set)
-    _, transform = data.evaluation_transforms(args)
+    files, _ = files_and_labels(train_set)
+    _, transform = evaluation_transforms(source)
 
     def images(indexes: Sequence[int]) -> Iterator[torch.Tensor]:
         if len(indexes):
-            pipeline = CentreCrop([files[i] for i in indexes], list(indexes), transform, args)
+            pipeline = CentreCrop([files[i] for i in indexes], list(indexes), transform, decoding)
             for image, _ in _batches(pipeline, ["image", "index"]):
                 yield image
 
@@ -127,17 +136,17 @@ class Epochs(Resumable):
         return self.start(skipped)
 
 
-def _share_of_epoch(model: Any, images: int, skipped: int, args: Namespace) -> list[int]:
+def _share_of_epoch(model: Any, images: int, skipped: int, decoding: Decoding) -> list[int]:
     """This process's indexes in the model's epoch, in full batches, after the first `skipped` ones."""
     processes = model.trainer.world_size
-    own = epoch_order(images, args.seed, model.current_epoch, model.global_rank, processes)
-    full = images // processes // args.batch_size * args.batch_size
-    return own[skipped * args.batch_size : full].tolist()
+    order = epoch_order(images, decoding.seed, model.current_epoch, model.global_rank, processes)
+    full = images // processes // decoding.batch_size * decoding.batch_size
+    return order[skipped * decoding.batch_size : full].tolist()
 
 
-def _seed(model: Any, skipped: int, args: Namespace) -> int:
+def _crop_seed(model: Any, skipped: int, decoding: Decoding) -> int:
     """Of the crops and colours of this process in the model's epoch; on from within it they are others."""
-    return derive_seed(args.seed, model.current_epoch, model.global_rank, skipped) % 2**31
+    return derive_seed(decoding.seed, model.current_epoch, model.global_rank, skipped) % 2**31
 
 
 def _batches(pipeline: "Files", names: list[str]) -> Iterator[list[torch.Tensor]]:
@@ -184,13 +193,18 @@ class Files(Pipeline):
 class Augmented(PretrainPipeline, Files):
     """Pretraining's crops."""
 
-    def __init__(self, files: list[str], numbers: list[int], args: Namespace, seed: int) -> None:
-        self.device = args.dali_device
-        strengths = args.transform_kwargs if args.unique_augs > 1 else [args.transform_kwargs]
-        augmentation = ImagenetTransform if args.dataset in ("imagenet", "imagenet100") else CustomTransform
-        augmentations = [augmentation(device=self.device, **strength) for strength in strengths]
-        settings = _settings(args) | {"transforms": augmentations, "num_crops_per_aug": args.num_crops_per_aug}
-        PretrainPipeline.__init__(self, **settings, seed=seed)
+    def __init__(
+        self, files: list[str], numbers: list[int], augmentation: Augmentation, decoding: Decoding, seed: int
+    ) -> None:
+        self.device = decoding.device
+        transform = ImagenetTransform if augmentation.dataset in ("imagenet", "imagenet100") else CustomTransform
+        PretrainPipeline.__init__(
+            self,
+            **decoding.pipeline_settings,
+            transforms=[transform(device=self.device, **settings) for settings in augmentation.pipelines],
+            num_crops_per_aug=list(augmentation.crops),
+            seed=seed,
+        )
         self.read(files, numbers)
 
 
@@ -198,10 +212,10 @@ class RandomCrop(NormalPipeline, Files):
     """The training images of linear evaluation, as the default loader's transform has them."""
 
     def __init__(
-        self, files: list[str], numbers: list[int], transform: transforms.Compose, args: Namespace, seed: int
+        self, files: list[str], numbers: list[int], transform: transforms.Compose, decoding: Decoding, seed: int
     ) -> None:
-        self.device = args.dali_device
-        NormalPipeline.__init__(self, validation=False, **_settings(args), seed=seed)
+        self.device = decoding.device
+        NormalPipeline.__init__(self, validation=False, **decoding.pipeline_settings, seed=seed)
         self.read(files, numbers)
         crop, *_, normalise = transform.transforms
         self.resize = ops.RandomResizedCrop(
@@ -217,9 +231,9 @@ class RandomCrop(NormalPipeline, Files):
 class CentreCrop(NormalPipeline, Files):
     """Images for validation and clustering, within one of 255 grey values of the default loader's."""
 
-    def __init__(self, files: list[str], numbers: list[int], transform: transforms.Compose, args: Namespace) -> None:
-        self.device = args.dali_device
-        NormalPipeline.__init__(self, validation=True, **_settings(args))
+    def __init__(self, files: list[str], numbers: list[int], transform: transforms.Compose, decoding: Decoding) -> None:
+        self.device = decoding.device
+        NormalPipeline.__init__(self, validation=True, **decoding.pipeline_settings)
         self.read(files, numbers)
         resize, crop, *_, normalise = transform.transforms
         self.shorter, self.size = resize.size, crop.size[0]
@@ -238,17 +252,6 @@ class CentreCrop(NormalPipeline, Files):
         images = self.resize(self.decode(encoded), size=fn.cast(sides, dtype=types.FLOAT))
         images = self.cmn(images, crop_pos_y=position[0], crop_pos_x=position[1])
         return images, self.to_int64(numbers.gpu() if self.device == "gpu" else numbers)
-
-
-def _settings(args: Namespace) -> dict[str, Any]:
-    """What the constructors of all of solo-learn's pipelines take."""
-    return {
-        "data_path": "",
-        "batch_size": args.batch_size,
-        "device": args.dali_device,
-        "device_id": torch.cuda.current_device() if args.dali_device == "gpu" else 0,
-        "num_threads": max(1, args.num_workers),
-    }
 
 
 def _decoder(device: str) -> Any:

@@ -1,8 +1,9 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) as a solo-learn method."""
 
 import random
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -14,19 +15,13 @@ from solo.utils.momentum import initialize_momentum_params
 from torch import nn
 from tqdm import tqdm
 
-from solo_hcsc.hcsc.coding import Coded, SelectiveCoding, describe, precision_and_recall
-from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.cli.errors import UserError, in_flags, note
+from solo_hcsc.cli.parser import yes_or_no
+from solo_hcsc.framework.datasets import CentreCropBatches
+from solo_hcsc.hcsc.coding import Coded, Processes, SelectiveCoding, describe, precision_and_recall
 from solo_hcsc.hcsc.health import Health, of_epoch, of_tree
-from solo_hcsc.hcsc.hierarchy import build_hierarchy, import_faiss
-from solo_hcsc.hcsc.options import (
-    add_option_flags,
-    as_dict,
-    check_images,
-    check_schedule,
-    clustered_at_least,
-    needs_tree,
-    resolve_options,
-)
+from solo_hcsc.hcsc.kmeans import import_faiss
+from solo_hcsc.hcsc.options import PRESETS, Options
 
 # Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
@@ -37,20 +32,40 @@ class HCSC(BaseMomentumMethod):
     """A MoCo v2 whose negatives are selected by a tree of prototypes, and a contrast with those prototypes.
 
     View 1 is the query, view 2 the key: one pass through the encoder and one through the momentum encoder.
+
+    Args:
+        proj_output_dim: size of the embeddings (D).
+        proj_hidden_dim: the projector's hidden size; the encoder's feature size if None.
+        num_images: training images (N), which batches name by their indexes.
+        seed: of k-means and of the selection's random numbers.
+        centre_crops: given indexes of training images, yields their centre crops in that order, in batches. Needed
+            where images are clustered, which is the first clustering if not every one.
+        **kwargs: solo-learn's own arguments, and the fields of `solo_hcsc.Options`.
+
+    Example:
+        >>> import solo_hcsc.framework, solo.methods
+        >>> solo.methods.METHODS["hcsc"].__name__
+        'HCSC'
     """
 
-    # Set by solo_hcsc.pretrain: given indexes of training images, yields their centre crops in that order, in batches.
-    clustering_images: Callable[[Sequence[int]], Iterable[torch.Tensor]] | None = None
-
-    def __init__(self, proj_output_dim: int, proj_hidden_dim: int, num_images: int, seed: int = 0, **kwargs: Any):
+    def __init__(
+        self,
+        proj_output_dim: int,
+        proj_hidden_dim: int | None,
+        num_images: int,
+        seed: int = 0,
+        centre_crops: CentreCropBatches | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
-        self.options = resolve_options(kwargs)
-        check_images(self.options, num_images)
+        self.options = options_in(kwargs)
+        self.options.check_images(num_images)
         precision = str(kwargs.get("precision", "32-true"))
         if precision.endswith("-true") and precision != "32-true":
             raise UserError(f"--precision {precision}: hcsc trains in 32, 16 (mixed) or bf16 (mixed)")
         self.seed = seed
         self.num_images = num_images
+        self.centre_crops = centre_crops
         self.health = Health()
 
         hidden = proj_hidden_dim or self.features_dim
@@ -58,7 +73,7 @@ class HCSC(BaseMomentumMethod):
         self.momentum_projector = _projector(self.features_dim, hidden, proj_output_dim)
         initialize_momentum_params(self.projector, self.momentum_projector)
         self.coding = SelectiveCoding(self.options, proj_output_dim, num_images, seed)
-        kept = sum(buffer.numel() * buffer.element_size() for buffer in (self.coding.keys, self.coding.assignments))
+        kept = self.coding.bytes_of_images
         if kept > LARGE:
             note(
                 f"what HCSC keeps of {num_images} images takes {kept / 1e9:.1f} GB in every process and checkpoint; "
@@ -75,33 +90,27 @@ class HCSC(BaseMomentumMethod):
         parser.add_argument(
             "--proj_hidden_dim", type=int, help="the projector's hidden size; the encoder's if not given"
         )
-        add_option_flags(parent_parser)
+        add_option_flags(parser)
         parent_parser.set_defaults(base_tau_momentum=0.999, final_tau_momentum=0.999, lr=0.03)
         return parent_parser
 
     @staticmethod
-    def check_flags(args: Namespace) -> None:
-        """What can be refused before any data is read; called by solo_hcsc.pretrain."""
-        options = resolve_options(args)
-        check_schedule(options, args.max_epochs)
-        if needs_tree(options):
+    def check_flags(flags: Mapping[str, Any]) -> None:
+        """Refuses what can be refused before any data is read."""
+        options = options_in(flags)
+        options.check_schedule(flags["max_epochs"])
+        if options.needs_tree:
             import_faiss()
 
     @staticmethod
-    def check_batch(args: Namespace, batch: int) -> None:
-        """Refuses more keys in a `batch` over all processes than the queue takes; called by solo_hcsc.pretrain."""
-        options = resolve_options(args)
-        keys = 2 * batch if options.symmetric else batch
-        if options.queue_size < keys:
-            raise UserError(
-                f"--queue_size {options.queue_size}: smaller than the {keys} keys of a batch over all processes; "
-                "give at least as many"
-            )
+    def check_batch(flags: Mapping[str, Any], batch: int) -> None:
+        """Refuses more keys in a `batch` over all processes than the queue takes."""
+        options_in(flags).check_batch(batch)
 
     @property
     def resolved_options(self) -> dict[str, Any]:
-        """What solo_hcsc.pretrain records of the method in args.json."""
-        return {"hcsc_options": as_dict(self.options)}
+        """What a run records of the method in args.json and in its checkpoints."""
+        return {"hcsc_options": self.options.as_dict()}
 
     @property
     def learnable_params(self) -> list[dict[str, Any]]:
@@ -121,43 +130,34 @@ class HCSC(BaseMomentumMethod):
     # ---- before an epoch: the tree of prototypes ----
 
     def on_train_epoch_start(self) -> None:
-        epoch, start = self.current_epoch, self.options.clustering_start
-        due = epoch >= start and (epoch - start) % self.options.recluster_every == 0
-        if due and needs_tree(self.options) and self.coding.clustered_epoch != epoch:
+        if self.coding.due(self.current_epoch):
             self.cluster()
 
     def cluster(self) -> None:
         """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
         # The first epoch has no keys yet, other options never.
-        keys_do = len(self.coding.remembered_images()) >= clustered_at_least(self.options)
-        embeddings, images = (None, None) if keys_do else self.extract()
+        embeddings, images = (None, None) if self.coding.has_enough_keys else self.extract()
         if self.global_rank == 0:
-            if embeddings is None or images is None:
-                embeddings, images = self.coding.remembered()
-            seed = self.seed * 1000 + self.current_epoch
-            last = [self.coding.level(number)[0] for number in range(len(self.coding.kept))]
-            hierarchy = build_hierarchy(embeddings, self.options, seed, last)
-            self.coding.install(hierarchy, self.current_epoch, images)
-            self.health.say(self.current_epoch, "tree", of_tree(hierarchy, self.options))
+            hierarchy = self.coding.cluster(self.current_epoch, embeddings, images)
+            self._tell("tree", of_tree(hierarchy, self.options))
             for number, level in enumerate(hierarchy.levels):
                 self.log_dict(
                     {f"{name}_{number}": float(value) for name, value in describe(level).items()}, rank_zero_only=True
                 )
             self.log("clustering_seconds", hierarchy.seconds, rank_zero_only=True)
         if dist.is_available() and dist.is_initialized():
-            for name, buffer in self.coding.named_buffers():
-                if name != "keys":  # as long as the data set, and the same everywhere
-                    dist.broadcast(buffer, src=0)
+            for buffer in self.coding.shared_buffers():
+                dist.broadcast(buffer, src=0)
             state = [self.coding.get_extra_state()]
             dist.broadcast_object_list(state, src=0)
             self.coding.set_extra_state(state[0])
 
     @property
-    def clustered_side(self) -> tuple[nn.Module, nn.Module]:
+    def clustered_side(self) -> nn.Sequential:
         """The encoder and the projector whose embeddings are clustered."""
         if self.options.clustered_encoder == "momentum":
-            return self.momentum_encoder, self.momentum_projector
-        return self.encoder, self.projector
+            return nn.Sequential(self.momentum_encoder, self.momentum_projector)
+        return nn.Sequential(self.encoder, self.projector)
 
     @torch.no_grad()
     def extract(self) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -166,40 +166,43 @@ class HCSC(BaseMomentumMethod):
         All images, or with `--cluster_sample` so many, evenly spread over the data set and others in every epoch. Every
         process works on its share; only the first, which clusters, gets all embeddings, and the others None.
         """
-        if self.clustering_images is None:
-            raise UserError("hcsc clusters the training images before an epoch: set `clustering_images` on the method")
+        if self.centre_crops is None:
+            raise UserError("hcsc clusters the training images before an epoch: give `centre_crops` to the method")
         encoder, projector = self.clustered_side
         rank, processes = self.global_rank, self.trainer.world_size
-        indices = spread(self.num_images, self.options.cluster_sample, self.current_epoch, self.seed)
-        share, images = indices[rank::processes], torch.tensor(indices)
+        indexes = spread(self.num_images, self.options.cluster_sample, self.current_epoch, self.seed)
+        share, images = indexes[rank::processes], torch.tensor(indexes)
         was_training = encoder.training
         encoder.eval()
         bar = tqdm(total=len(share), desc="embeddings", unit="image", leave=False, disable=True if rank else None)
         parts = []
         with bar, self.trainer.precision_plugin.forward_context():
-            for crops in self.clustering_images(share):
+            for crops in self.centre_crops(share):
                 crops = crops.to(self.device, non_blocking=True)
                 parts.append(F.normalize(projector(encoder(crops)).float(), dim=1))
                 bar.update(len(crops))
         encoder.train(was_training)
-        own = torch.cat(parts) if parts else torch.zeros(0, self.coding.queue.size(1), device=self.device)
+        found = torch.cat(parts) if parts else torch.zeros(0, self.coding.dim, device=self.device)
         if processes == 1:
-            return own, images
+            return found, images
         # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
-        padded = F.pad(own, (0, 0, 0, -(-len(indices) // processes) - len(own)))
+        padded = F.pad(found, (0, 0, 0, -(-len(indexes) // processes) - len(found)))
         gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
         dist.gather(padded, gathered, dst=0)
         if gathered is None:
             return None, images
-        embeddings = own.new_empty(len(indices), own.size(1))
+        embeddings = found.new_empty(len(indexes), found.size(1))
         for number, part in enumerate(gathered):
             places = embeddings[number::processes]
             places.copy_(part[: len(places)])
         return embeddings, images
 
     def on_train_epoch_end(self) -> None:
-        signs = of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch)
-        self.health.say(self.current_epoch, "epoch", signs)
+        self._tell("epoch", of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch))
+
+    def _tell(self, about: str, signs: Mapping[str, str]) -> None:
+        for line in self.health.news(self.current_epoch, about, signs):
+            note(in_flags(line))
 
     # ---- a step ----
 
@@ -216,38 +219,22 @@ class HCSC(BaseMomentumMethod):
         z = [F.normalize(self.projector(out["feats"]), dim=1) for out in online]
         local = [F.normalize(self.projector(self.encoder(v)), dim=1) for v in views[self.num_large_crops :]]
 
-        gathered, labels = [self._gather(k) for k in key], self._gather(targets)
-        own = self._enqueue(gathered, labels) if self.options.batch_negatives else None
-        weight = self.proto_weight()
-        coded = [self.coding(q, k, index, local, weight, own) for q, k in zip(z, key, strict=True)]
-        self.loss_terms = coded[0].parts  # named if the loss is not finite
-        self._log_coding(coded[0], targets, batch_idx)
-        if own is None:
-            self._enqueue(gathered, labels)
-        if self.coding.averages_keys:
-            self.coding.remember(torch.stack(gathered).mean(dim=0), self._gather(index))
-
+        coded = self.coding.step(
+            z,
+            key,
+            index,
+            epoch=self.current_epoch,
+            step=self.global_step,
+            labels=targets,
+            local=local,
+            processes=Processes(self.global_rank, self.trainer.world_size, gather),
+        )
+        self.loss_terms = coded.parts  # named if the loss is not finite
+        self._log_coding(coded, targets, batch_idx)
         class_loss = self._log_classifiers(online, target, targets)
-        loss = torch.stack([one.loss for one in coded]).mean()
-        self.log("train_hcsc_loss_step", loss, on_step=True, on_epoch=False)
-        self._log_epoch({"train_hcsc_loss_epoch": loss})
-        return loss + class_loss
-
-    def _enqueue(self, keys: list[torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
-        """Puts all processes' keys into the queue; returns the places (B, K) of this process's."""
-        places = [self.coding.enqueue(k, labels, self.global_step) for k in keys]
-        return torch.stack(places, dim=1)[self.global_rank :: self.trainer.world_size]
-
-    def _gather(self, values: torch.Tensor) -> torch.Tensor:
-        """All processes' rows, in the order in which one process with the whole batch would have them."""
-        return gather(values).unflatten(0, (self.trainer.world_size, -1)).transpose(0, 1).flatten(0, 1)
-
-    def proto_weight(self) -> float:
-        """The prototype loss's weight in this epoch: 0 in the warm-up, then growing to its full size."""
-        since = self.current_epoch - self.options.proto_warmup_epochs
-        if since < 0:
-            return 0.0
-        return self.options.proto_weight * min(1.0, (since + 1) / (self.options.proto_ramp_epochs + 1))
+        self.log("train_hcsc_loss_step", coded.loss, on_step=True, on_epoch=False)
+        self._log_epoch({"train_hcsc_loss_epoch": coded.loss})
+        return coded.loss + class_loss
 
     def _log_classifiers(
         self, online: list[dict[str, Any]], target: list[dict[str, Any]], targets: torch.Tensor
@@ -274,12 +261,37 @@ class HCSC(BaseMomentumMethod):
     def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
         log = {name: part.detach() for name, part in coded.parts.items()}
         if batch_idx % STEPS_BETWEEN_PRECISION == 0:
-            log["queue_age"] = self.coding.queue_age(self.global_step)
+            log["queue_age"] = coded.queue_age(self.global_step)
             if self.num_classes > 1:
                 for level, out in enumerate(coded.left_out()):
-                    found = precision_and_recall(out, targets, self.coding.queue_labels, coded.own)
+                    found = precision_and_recall(out, targets, coded.queue_labels, coded.same_image)
                     log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
         self._log_epoch(log)
+
+
+def options_in(values: Mapping[str, Any]) -> Options:
+    """HCSC's options among other flags or arguments; what is None is the preset's."""
+    return Options(**{item.name: values[item.name] for item in fields(Options) if values.get(item.name) is not None})
+
+
+def add_option_flags(group: Any) -> None:
+    """A flag for each of HCSC's options."""
+    group.add_argument("--preset", default="recommended", help=f"a set of the options below: {', '.join(PRESETS)}")
+    for item in fields(Options):
+        if item.name == "preset":
+            continue
+        default = item.metadata["default"]
+        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        settings: dict[str, Any] = {"help": f"{item.metadata['help']} (recommended: {shown})", "default": None}
+        if isinstance(default, tuple):
+            settings |= {"type": int, "nargs": "+"}
+        elif isinstance(default, bool):
+            settings |= {"type": yes_or_no, "nargs": "?", "const": True}
+        else:
+            settings |= {"type": type(default)}
+        if item.metadata["choices"]:
+            settings["choices"] = item.metadata["choices"]
+        group.add_argument(f"--{item.name}", **settings)
 
 
 def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:

@@ -1,53 +1,77 @@
-"""Signs that a run has gone wrong though it goes on: what is wrong, and what to do."""
+"""Signs that a run has gone wrong though it goes on: what is wrong, and what to do.
+
+Texts name arguments in backticks, as errors do.
+"""
 
 import math
 from collections.abc import Mapping
 
 import torch
 
-from solo_hcsc.cli.errors import note
 from solo_hcsc.hcsc.hierarchy import Hierarchy
-from solo_hcsc.hcsc.options import Options, negatives
+from solo_hcsc.hcsc.options import Options
 
 DUPLICATE = 0.9999  # the cosine from which two prototypes are one
 LOOKED_AT = 1000  # prototypes that are compared with all others
 
 
 class Health:
-    """Says each sign when it appears, and again only after it was gone."""
+    """Remembers which signs stand, so that each is news when it appears, and again only after it was gone.
+
+    Example:
+        >>> health = Health()
+        >>> [health.news(epoch, "tree", signs) for epoch, signs in enumerate([{"a": "ill"}, {"a": "ill"}, {}])]
+        [['epoch 0: ill'], [], []]
+    """
 
     def __init__(self) -> None:
         self._standing: dict[str, set[str]] = {}
 
-    def say(self, epoch: int, about: str, signs: Mapping[str, str]) -> None:
-        for sign in signs.keys() - self._standing.get(about, set()):
-            note(f"epoch {epoch}: {signs[sign]}")
-        self._standing[about] = set(signs)
+    def news(self, epoch: int, about: str, signs: Mapping[str, str]) -> list[str]:
+        """Takes note of all `signs` about something, and returns a line for each that is new.
+
+        Args:
+            epoch: when they were seen.
+            about: what they are of; the signs of one thing do not end those of another.
+            signs: texts by name, as `of_tree` and `of_epoch` give them.
+
+        Returns:
+            Lines to show to the user.
+        """
+        standing, self._standing[about] = self._standing.get(about, set()), set(signs)
+        return [f"epoch {epoch}: {text}" for sign, text in signs.items() if sign not in standing]
 
 
 def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, str]:
-    """Signs of a new tree, by name."""
+    """Signs of a new tree, by name.
+
+    Example:
+        >>> from solo_hcsc.hcsc.hierarchy import build_hierarchy
+        >>> options = Options(num_prototypes=(4, 2), min_cluster_size=0)
+        >>> list(of_tree(build_hierarchy(torch.eye(8)[:2].repeat(50, 1), options), options))
+        ['duplicates 0']
+    """
     signs = {}
-    members = hierarchy.assignments.size(1)
+    members = int(hierarchy.sizes(0).sum())
     for number, (level, wanted) in enumerate(zip(hierarchy.levels, options.num_prototypes, strict=True)):
         clusters = len(level.prototypes)
         same = duplicates(level.prototypes)
         if same > 0.1:
             signs[f"duplicates {number}"] = (
                 f"{same:.0%} of the prototypes of level {number} equal another one; the embeddings have collapsed. "
-                "Start later (--proto_warmup_epochs), lower --lr, or ask for fewer --num_prototypes"
+                "Start later (`proto_warmup_epochs`), lower `lr`, or ask for fewer `num_prototypes`"
             )
         largest = float(level.sizes.max() / level.sizes.sum())
         if largest > max(0.5, 2 / wanted):  # of two clusters one has half in any case
             signs[f"largest {number}"] = (
                 f"one of {clusters} clusters of level {number} holds {largest:.0%} of the images; the embeddings have "
-                "collapsed. Start later (--proto_warmup_epochs), lower --lr or --proto_weight"
+                "collapsed. Start later (`proto_warmup_epochs`), lower `lr` or `proto_weight`"
             )
         if clusters > 0.8 * members:
             what = "prototypes" if number else "images"
             signs[f"members {number}"] = (
                 f"level {number} has {clusters} clusters for {members} {what}, so that most are alone; "
-                "ask for fewer --num_prototypes there"
+                "ask for fewer `num_prototypes` there"
             )
         members = clusters
     return signs
@@ -56,33 +80,38 @@ def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, str]:
 def duplicates(prototypes: torch.Tensor) -> float:
     """The share of prototypes (M, D) that equal another one."""
     count = len(prototypes)
-    own = torch.arange(0, count, -(-count // LOOKED_AT), device=prototypes.device)
-    cosine = prototypes[own] @ prototypes.T
-    cosine[torch.arange(len(own)), own] = -1
+    some = torch.arange(0, count, -(-count // LOOKED_AT), device=prototypes.device)
+    cosine = prototypes[some] @ prototypes.T
+    cosine[torch.arange(len(some)), some] = -1
     return float((cosine.max(dim=1).values > DUPLICATE).float().mean())
 
 
 def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) -> dict[str, str]:
-    """Signs of an epoch, from what was logged of it."""
+    """Signs of an epoch, by name, from the means of its `Coded.parts`.
+
+    Example:
+        >>> list(of_epoch({"left_out_0": torch.tensor(0.9)}, Options(), epoch=0))
+        ['all left out 0']
+    """
     signs = {}
     for level, clusters in enumerate(options.num_prototypes):
         share = float(means.get(f"left_out_{level}", math.nan))
         if share > max(0.5, 1.5 / clusters):  # of two equal clusters half is left out
             signs[f"all left out {level}"] = (
                 f"level {level} leaves out {share:.0%} of the negatives; its clusters have collapsed. Start later "
-                "(--proto_warmup_epochs), lower --proto_weight, or ask for more prototypes"
+                "(`proto_warmup_epochs`), lower `proto_weight`, or ask for more prototypes"
             )
         if share < 0.1 / clusters:
             signs[f"none left out {level}"] = (
                 f"level {level} leaves out {share:.2%} of the negatives, where {1 / clusters:.2%} would be chance; the "
-                "queue is far from the queries. Lower --queue_size, or the momentum (--base_tau_momentum)"
+                "queue is far from the queries. Lower `queue_size`, or the momentum (`base_tau_momentum`)"
             )
         loss = float(means.get(f"instance_loss_{level}", math.nan))
         counted = options.left_out == "removed" and not math.isnan(share)
-        chance = math.log(1 + negatives(options) * (1 - share if counted else 1))
+        chance = math.log(1 + options.negatives * (1 - share if counted else 1))
         if epoch > 0 and chance > 0 and loss > 0.99 * chance:  # in the first epoch nothing has been learnt yet
             signs["chance"] = (
-                f"the instance loss is {loss:.2f}, and guessing gives {chance:.2f}; nothing is learnt. Lower --lr, "
-                "add --warmup_epochs, or look at the images and augmentations"
+                f"the instance loss is {loss:.2f}, and guessing gives {chance:.2f}; nothing is learnt. Lower `lr`, "
+                "add `warmup_epochs`, or look at the images and augmentations"
             )
     return signs

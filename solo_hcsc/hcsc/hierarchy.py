@@ -1,34 +1,55 @@
 """Algorithm 1: the tree of prototypes, and the cluster temperatures of Eq. 3.
 
-Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l` (the bottom is level 0).
+Shapes: `N` images, `D` embedding size, `L` levels, `M_l` prototypes at level `l` (the bottom is level 0).
 """
 
+import json
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.hcsc.kmeans import fast_kmeans, kmeans, nearest, normalise
 from solo_hcsc.hcsc.options import Options
 
 # Eq. 3 gives a cluster of identical images the temperature 0; the released code clamps at the same value.
 MIN_TEMPERATURE = 1e-3
+KIND = "solo_hcsc.hierarchy"  # the entry of a file's metadata that says what the file is
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Level:
-    """One level of the tree."""
+    """One level of the tree.
 
-    prototypes: torch.Tensor  # (M_l, D) unit vectors
-    temperatures: torch.Tensor  # (M_l,)
-    parents: torch.Tensor | None  # (M_l,) index into the level above; None at the top
-    sizes: torch.Tensor  # (M_l,) images in each cluster
-    dropped: int  # clusters that were too small
-    objective: float  # what k-means minimises: the sum of squared distances
-    seconds: float
+    Args:
+        prototypes: (M_l, D) unit vectors.
+        temperatures: (M_l,), Eq. 3.
+        parents: (M_l,) index into the level above; None at the top.
+        sizes: (M_l,) images in each cluster.
+        dropped: how many clusters were too small.
+        objective: what k-means minimises, the sum of squared distances.
+        seconds: how long it took.
+
+    Example:
+        >>> level = Level(torch.eye(2), torch.tensor([0.2, 0.2]), parents=None, sizes=torch.tensor([3, 1]))
+        >>> level.imbalance
+        1.25
+    """
+
+    prototypes: torch.Tensor
+    temperatures: torch.Tensor
+    parents: torch.Tensor | None
+    sizes: torch.Tensor
+    dropped: int = 0
+    objective: float = 0.0
+    seconds: float = 0.0
 
     @property
     def imbalance(self) -> float:
@@ -37,71 +58,228 @@ class Level:
         return float(len(share) * (share**2).sum())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hierarchy:
+    """The tree of prototypes as a value: to look at, to walk, to keep in a file.
+
+    Args:
+        levels: the bottom first.
+        assignments: (L, N) each image's cluster at every level, -1 for one that was not clustered; None where they
+            were not kept.
+
+    Example:
+        >>> import tempfile
+        >>> bottom = Level(torch.eye(3), torch.ones(3), parents=torch.tensor([0, 1, 1]), sizes=torch.tensor([2, 1, 1]))
+        >>> top = Level(torch.eye(3)[:2], torch.ones(2), parents=None, sizes=torch.tensor([2, 2]))
+        >>> tree = Hierarchy((bottom, top), assignments=torch.tensor([[0, 2, 0, 1], [0, 1, 0, 1]]))
+        >>> tree.num_levels, tree.parent(0, 2), tree.children(1, 1), tree.path(2)
+        (2, 1, [1, 2], [2, 1])
+        >>> tree.sizes(1).tolist(), tree.members(1, 1).tolist()
+        ([2, 2], [1, 3])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tree.save(f"{folder}/tree.safetensors")
+        ...     same = Hierarchy.load(f"{folder}/tree.safetensors")
+        >>> same.assign(torch.tensor([[0.0, 0.6, 0.8]])).tolist()
+        [[2], [1]]
+    """
+
     levels: tuple[Level, ...]
-    assignments: torch.Tensor  # (L, N) each image's cluster at every level
+    assignments: torch.Tensor | None
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ValueError("a tree has at least one level")
+        for number, level in enumerate(self.levels):
+            above = self.levels[number + 1] if number + 1 < len(self.levels) else None
+            columns = [level.temperatures, level.sizes, *([] if level.parents is None else [level.parents])]
+            if any(len(column) != len(level.prototypes) for column in columns):
+                raise ValueError(f"level {number} of the tree does not have {len(level.prototypes)} of everything")
+            if (level.parents is None) != (above is None):
+                raise ValueError(f"level {number} of the tree must have parents, and the top level none")
+            if above is not None and not bool(((columns[-1] >= 0) & (columns[-1] < len(above.prototypes))).all()):
+                raise ValueError(f"level {number} of the tree has parents that are not in the level above")
+        if self.assignments is not None and len(self.assignments) != len(self.levels):
+            raise ValueError(f"the tree has {len(self.levels)} levels and assignments of {len(self.assignments)}")
+
+    @property
+    def num_levels(self) -> int:
+        """L."""
+        return len(self.levels)
+
+    @property
+    def _parents(self) -> list[torch.Tensor]:
+        """Of every level but the top."""
+        return [level.parents for level in self.levels if level.parents is not None]
 
     @property
     def seconds(self) -> float:
+        """How long the clustering took, all levels together."""
         return sum(level.seconds for level in self.levels)
+
+    # ---- other images ----
+
+    def assign(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """The clusters of any images: the nearest prototype at the bottom, then its parents.
+
+        Args:
+            embeddings: (n, D) unit vectors, made as those that were clustered.
+
+        Returns:
+            (L, n) numbers of prototypes.
+        """
+        points, prototypes = (x.detach().float().cpu().numpy() for x in (embeddings, self.levels[0].prototypes))
+        clusters = [torch.from_numpy(nearest(points, prototypes)[1])]
+        for parents in self._parents:
+            clusters.append(parents[clusters[-1]])
+        return torch.stack(clusters)
+
+    def over(self, images: torch.Tensor, num_images: int) -> "Hierarchy":
+        """The same tree among all images, where it was built from some of them.
+
+        Args:
+            images: (n,) the indexes of those that were clustered, in the order of their embeddings.
+            num_images: how many there are in all.
+
+        Returns:
+            A tree whose `assignments` are (L, num_images), -1 for images that were not clustered.
+        """
+        if self.assignments is None:
+            return self
+        assignments = self.assignments.new_full((self.num_levels, num_images), -1)
+        assignments[:, images.to(assignments.device)] = self.assignments
+        return replace(self, assignments=assignments)
+
+    # ---- walking ----
+
+    def parent(self, level: int, number: int) -> int | None:
+        """The prototype of the level above that one belongs to; None at the top.
+
+        Args:
+            level: 0 is the bottom.
+            number: of the prototype in its level.
+        """
+        parents = self.levels[level].parents
+        return None if parents is None else int(parents[number])
+
+    def children(self, level: int, number: int) -> list[int]:
+        """The prototypes of the level below that belong to one; none at the bottom, where images do (`members`).
+
+        Args:
+            level: 0 is the bottom.
+            number: of the prototype in its level.
+        """
+        parents = self.levels[level - 1].parents if level > 0 else None
+        return [] if parents is None else (parents == number).nonzero()[:, 0].tolist()
+
+    def path(self, number: int) -> list[int]:
+        """From a prototype of the bottom up to the top: L numbers, one of each level."""
+        path = [number]
+        for parents in self._parents:
+            path.append(int(parents[path[-1]]))
+        return path
+
+    def sizes(self, level: int) -> torch.Tensor:
+        """How many images each prototype of a level has, (M_l,)."""
+        return self.levels[level].sizes
+
+    def members(self, level: int, number: int) -> torch.Tensor:
+        """The indexes (n,) of a prototype's images; raises ValueError where `assignments` were not kept.
+
+        Args:
+            level: 0 is the bottom.
+            number: of the prototype in its level.
+        """
+        if self.assignments is None:
+            raise ValueError("this tree was kept without its images' clusters; use `assign` with their embeddings")
+        return (self.assignments[level] == number).nonzero()[:, 0]
+
+    # ---- files ----
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the tree into one .safetensors file, which is there as a whole or not at all."""
+        tensors = {} if self.assignments is None else {"assignments": self.assignments}
+        for number, level in enumerate(self.levels):
+            for name in ("prototypes", "temperatures", "parents", "sizes"):
+                if getattr(level, name) is not None:
+                    tensors[f"{name}_{number}"] = getattr(level, name)
+        facts = [{name: getattr(level, name) for name in ("dropped", "objective", "seconds")} for level in self.levels]
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            # Cloned, because the format takes no two tensors that share memory.
+            whole = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+            save_file(whole, partial, metadata={KIND: json.dumps(facts)})
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Hierarchy":
+        """Reads a tree that `save` wrote; raises ValueError for any other file."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads((file.metadata() or {})[KIND])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            levels = [
+                Level(
+                    tensors[f"prototypes_{number}"],
+                    tensors[f"temperatures_{number}"],
+                    tensors.get(f"parents_{number}"),
+                    tensors[f"sizes_{number}"],
+                    **of_level,
+                )
+                for number, of_level in enumerate(facts)
+            ]
+            return cls(tuple(levels), tensors.get("assignments"))
+        except KeyError as error:
+            raise ValueError(f"{path}: not a tree that Hierarchy.save wrote; it has no {error}") from None
+        except (SafetensorError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: not a tree that Hierarchy.save wrote ({error})") from None
 
 
 def build_hierarchy(
     embeddings: torch.Tensor, options: Options, seed: int = 0, last: Sequence[torch.Tensor] = ()
 ) -> Hierarchy:
-    """Bottom-up k-means (Alg. 1) on unit vectors `embeddings` (N, D).
+    """Bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
 
-    `last`: the prototypes of the last clustering, per level, from which a fast k-means may go on.
+    Args:
+        embeddings: (N, D) unit vectors.
+        options: how many prototypes at each level, and how they are found.
+        seed: of k-means.
+        last: the prototypes (M_l, D) of the last clustering, per level, from which a fast k-means may go on.
+
+    Returns:
+        The tree, on the CPU, with the clusters of all N images.
+
+    Example:
+        >>> corners = torch.eye(4).repeat_interleave(25, dim=0)
+        >>> tree = build_hierarchy(corners, Options(num_prototypes=(4, 2)))
+        >>> tree.sizes(0).tolist(), tree.assignments.shape
+        ([25, 25, 25, 25], torch.Size([2, 100]))
     """
-    images = np.ascontiguousarray(embeddings.float().cpu().numpy())
-    points, members = images, np.arange(len(images))  # what this level clusters; each image's point in it
+    images = np.ascontiguousarray(embeddings.detach().float().cpu().numpy())
+    points, members = images, np.arange(len(images))  # what a level clusters; each image's point in it
     levels: list[Level] = []
     assignments: list[np.ndarray] = []
-    for number, wanted in enumerate(options.num_prototypes):
+    for number in range(len(options.num_prototypes)):
         started = time.monotonic()
-        k_seed = number if options.kmeans_seed == "level" else (seed * len(options.num_prototypes) + number) % 2**31
-        wanted = min(wanted, len(points))
-        if options.kmeans == "fast":
-            centroids = fast_kmeans(points, wanted, options, k_seed, last[number].cpu().numpy() if last else None)
-        else:
-            centroids = kmeans(points, wanted, options, k_seed)
-        distances, parents = nearest(points, centroids)
-        sizes = np.bincount(parents[members], minlength=len(centroids))
-        kept = sizes >= options.min_cluster_size
-        dropped = int((~kept).sum())
-        if dropped:
-            centroids = centroids[kept]
-            # A point keeps its cluster; one whose cluster is gone goes to the nearest that is left.
-            renumbered = np.cumsum(kept) - 1
-            orphans = ~kept[parents]
-            parents = renumbered[parents]
-            if orphans.any():
-                parents[orphans] = nearest(points[orphans], centroids)[1]
-        members = parents[members]
-        prototypes = normalise(centroids)
+        found = _cluster(points, number, options, seed, last[number].cpu().numpy() if last else None)
+        found = _drop_small(found, points, members, options.min_cluster_size)
+        members = found.of_points[members]
+        prototypes = normalise(found.centroids)
         if levels:
-            below = levels[-1]
-            levels[-1] = Level(**(vars(below) | {"parents": torch.from_numpy(parents)}))
-        centres = prototypes if options.temperature_centre == "prototype" else centroids
+            levels[-1] = replace(levels[-1], parents=torch.from_numpy(found.of_points))
+        centres = prototypes if options.temperature_centre == "prototype" else found.centroids
         per_image = number == 0 or options.temperature_members == "images"
-        temperatures = cluster_temperatures(
-            images if per_image else points,
-            centres,
-            members if per_image else parents,
-            options.epsilon,
-            lonely="formula" if options.temperature_members == "images" else "maximum",
-        )
-        if options.temperature_scaling == "clipped":
-            temperatures = clip_and_rescale(temperatures, options.temperature)
+        around, clusters = (images, members) if per_image else (points, found.of_points)
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),
-                temperatures=torch.from_numpy(np.maximum(temperatures, MIN_TEMPERATURE)).float(),
+                temperatures=_temperatures(around, centres, clusters, options),
                 parents=None,
-                sizes=torch.from_numpy(np.bincount(members, minlength=len(centroids))),
-                dropped=dropped,
-                objective=float(distances.sum(dtype=np.float64)),
+                sizes=torch.from_numpy(np.bincount(members, minlength=len(centres))),
+                dropped=found.dropped,
+                objective=found.objective,
                 seconds=time.monotonic() - started,
             )
         )
@@ -110,101 +288,49 @@ def build_hierarchy(
     return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments)))
 
 
-SMALL = 2**23  # points times clusters up to which k-means takes well under a second
-COARSE = 16  # principal components in which faiss compares four times as fast as in 128 dimensions
-TRUSTED = 0.85  # share of the variance that they must hold
+@dataclass(frozen=True)
+class _Clusters:
+    """What k-means found."""
+
+    centroids: np.ndarray  # (M, D)
+    of_points: np.ndarray  # (n,) each point's cluster
+    objective: float
+    dropped: int = 0
 
 
-def fast_kmeans(points: np.ndarray, k: int, options: Options, seed: int, last: np.ndarray | None = None) -> np.ndarray:
-    """Centroids (k, D) of `points` (n, D) that are as good as `kmeans` finds with restarts, in a fraction of its time.
-
-    Embeddings of images vary in few directions. Where these hold most of the variance, k-means runs in them, from the
-    `last` prototypes (at most k, D) if there are any, and two iterations in all directions finish it. Embeddings that
-    vary in many directions are those of a trained encoder, which moves little from epoch to epoch: there a few
-    iterations from the last prototypes do.
-    """
-    if len(points) * k <= SMALL:
-        return kmeans(points, k, options, seed, start="kmeans++")
-    axes = principal_axes(points)
-    if axes is None:
-        if last is None:
-            return kmeans(points, k, options, seed, start="kmeans++")
-        return kmeans(points, k, options, seed, start=last, most=4)
-    coarse = points @ axes
-    found = kmeans(coarse, k, options, seed, start="kmeans++" if last is None else last @ axes, most=10)
-    start = means(points, nearest(coarse, found)[1], k)
-    return kmeans(points, k, options, seed, start=start, most=2)
+def _cluster(points: np.ndarray, level: int, options: Options, seed: int, last: np.ndarray | None) -> _Clusters:
+    """The clusters of a level's points (n, D)."""
+    k = min(options.num_prototypes[level], len(points))
+    seed = level if options.kmeans_seed == "level" else (seed * len(options.num_prototypes) + level) % 2**31
+    fast = options.kmeans == "fast"
+    centroids = fast_kmeans(points, k, options, seed, last) if fast else kmeans(points, k, options, seed)
+    distances, clusters = nearest(points, centroids)
+    return _Clusters(centroids, clusters, float(distances.sum(dtype=np.float64)))
 
 
-def kmeans(
-    points: np.ndarray,
-    k: int,
-    options: Options,
-    seed: int,
-    start: np.ndarray | str = "random",
-    most: int | None = None,
-) -> np.ndarray:
-    """Centroids (k, D) of `points` (n, D) by faiss, on the GPU if there is one.
-
-    `start`: "random" points, "kmeans++", or centroids (at most k, D), to which faiss adds what k lacks. `most`: of the
-    iterations asked for.
-    """
-    faiss = import_faiss()
-    given = start if isinstance(start, np.ndarray) else None
-    at_random = given is None and start == "random"
-    clustering = faiss.Kmeans(
-        points.shape[1],
-        k,
-        niter=min(options.kmeans_iterations, most or options.kmeans_iterations),
-        nredo=options.kmeans_restarts if given is None else 1,
-        seed=seed,
-        init_method=faiss.ClusteringInitMethod_RANDOM if at_random else faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS,
-        max_points_per_centroid=options.kmeans_points,
-        min_points_per_centroid=1,  # faiss only warns below its default of 39
-        gpu=faiss.get_num_gpus() > 0,
-    )
-    clustering.train(points, init_centroids=None if given is None else np.ascontiguousarray(given[:k]))
-    return clustering.centroids
+def _drop_small(found: _Clusters, points: np.ndarray, members: np.ndarray, least: int) -> _Clusters:
+    """Without clusters of fewer than `least` images; `members (N,)`: each image's point."""
+    kept = np.bincount(found.of_points[members], minlength=len(found.centroids)) >= least
+    if kept.all():
+        return found
+    if not kept.any():
+        raise ArgumentError(f"`min_cluster_size` {least}: no cluster of the {len(members)} images has as many")
+    centroids = found.centroids[kept]
+    # A point keeps its cluster; one whose cluster is gone goes to the nearest that is left.
+    orphans = ~kept[found.of_points]
+    clusters = (np.cumsum(kept) - 1)[found.of_points]
+    if orphans.any():
+        clusters[orphans] = nearest(points[orphans], centroids)[1]
+    return replace(found, centroids=centroids, of_points=clusters, dropped=int((~kept).sum()))
 
 
-def principal_axes(points: np.ndarray) -> np.ndarray | None:
-    """The directions (D, at most COARSE) of most variance, or None if they do not hold enough of it."""
-    some = points[:: max(1, len(points) // 20_000)]
-    variances, axes = np.linalg.eigh(np.cov(some, rowvar=False))  # ascending
-    if variances[-COARSE:].sum() < TRUSTED * variances.sum():
-        return None
-    return axes[:, -COARSE:].astype("float32")
-
-
-def means(points: np.ndarray, clusters: np.ndarray, k: int) -> np.ndarray:
-    """The mean of each cluster that has points, (at most k, D)."""
-    sums = torch.zeros(k, points.shape[1]).index_add_(0, torch.from_numpy(clusters), torch.from_numpy(points))
-    sizes = np.bincount(clusters, minlength=k)
-    return sums.numpy()[sizes > 0] / sizes[sizes > 0, None].astype("float32")
-
-
-def import_faiss(who: str = "hcsc clusters") -> Any:
-    """faiss, which a user of other methods may do without."""
-    try:
-        import faiss
-    except ImportError:
-        raise UserError(f"{who} with faiss; run: pip install 'solo_hcsc[cpu]', or 'solo_hcsc[gpu]'") from None
-    if not hasattr(faiss, "ClusteringInitMethod_KMEANS_PLUS_PLUS"):
-        raise UserError(f"{who} with faiss 1.14.2 or newer, and this is {faiss.__version__}; upgrade faiss-cpu or -gpu")
-    return faiss
-
-
-def nearest(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distance (n,) to, and index (n,) of, the centroid nearest to each of `points` (n, D)."""
-    index = import_faiss().IndexFlatL2(centroids.shape[1])
-    index.add(np.ascontiguousarray(centroids))
-    distances, indices = index.search(np.ascontiguousarray(points), 1)
-    return distances[:, 0], indices[:, 0]
-
-
-def normalise(vectors: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(norms, 1e-12)).astype("float32")
+def _temperatures(points: np.ndarray, centres: np.ndarray, clusters: np.ndarray, options: Options) -> torch.Tensor:
+    """A level's temperatures (M,) as the options have them."""
+    lonely = "formula" if options.temperature_members == "images" else "maximum"
+    temperatures = cluster_temperatures(points, centres, clusters, options.epsilon, lonely)
+    if options.temperature_scaling == "clipped":
+        temperatures = clip_and_rescale(temperatures, options.temperature)
+    return torch.from_numpy(np.maximum(temperatures, MIN_TEMPERATURE)).float()
 
 
 def cluster_temperatures(

@@ -1,7 +1,7 @@
 """The losses: Eq. 1 and 2, and their means over levels, Eq. 6 and 9.
 
 Shapes: `z (B, D)` queries, `key (B, D)`, `queue (Q, D)`, `prototypes (M, D)`, `temperatures (M,)`, `clusters (B,)`,
-`keep (B, Q)` or `(B, M)`: False where a negative is left out, `own (B, K)`: the queue entries of this step that
+`keep (B, Q)` or `(B, M)`: False where a negative is left out, `same_image (B, K)`: the queue entries of this step that
 are of the query's image, which are no negatives. Vectors have unit length.
 """
 
@@ -21,13 +21,13 @@ def info_nce(
     temperature: float,
     keep: torch.Tensor | None = None,
     left_out: str = "removed",
-    own: torch.Tensor | None = None,
+    same_image: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Eq. 1, the mean over queries: each query's key against the queue entries it keeps."""
     positive = (z * key).sum(dim=1, keepdim=True) / temperature
     negative = _mask_logits(z @ queue.T / temperature, keep, left_out)
-    if own is not None and own.size(1):
-        negative = negative.scatter(1, own, torch.finfo(negative.dtype).min)
+    if same_image is not None and same_image.size(1):
+        negative = negative.scatter(1, same_image, torch.finfo(negative.dtype).min)
     return (torch.cat([positive, negative], dim=1).logsumexp(dim=1) - positive[:, 0]).mean()
 
 
@@ -38,19 +38,20 @@ def selected_info_nce(
     temperature: float,
     queue_clusters: torch.Tensor,
     clusters: torch.Tensor,
-    own: torch.Tensor | None = None,
+    same_image: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Eq. 6 and, without gradients, its levels (L,); an entry is left out where its drawn cluster is the query's.
 
-    `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep, own=own)`
-    with `keep = queue_clusters[l] != clusters[l][:, None]`. Here one product with the queue serves all levels, and its
-    place in memory becomes the gradient's. Exponentials are taken as they are, which `LEAST_TEMPERATURE` allows.
+    `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep)` with
+    `keep = queue_clusters[l] != clusters[l][:, None]` and the same `same_image`. Here one product with the queue serves
+    all levels, and its place in memory becomes the gradient's. Exponentials are taken as they are, which
+    `LEAST_TEMPERATURE` allows.
     """
     with torch.no_grad():
         positive = (z * key).sum(dim=1) / temperature
         weights = (z / temperature @ queue.T).exp_()  # (B, Q)
-        if own is not None:
-            weights.scatter_(1, own, 0.0)
+        if same_image is not None:
+            weights.scatter_(1, same_image, 0.0)
         pairs, kept = _left_out(queue_clusters, clusters, weights)
         inverse = 1 / (positive.exp() + kept)  # (L, B), one over each query's denominator
         losses = -(inverse.log() + positive).mean(dim=1)
@@ -93,15 +94,15 @@ def _left_out(
         # Numbers that no two levels share. A negative one, an entry without a cluster, is nobody's.
         count = 1 + int(clusters.max())
         first = torch.arange(levels)[:, None] * count
-        own = (clusters + first).view(-1)
+        asked = (clusters + first).view(-1)
         drawn = torch.where((queue_clusters >= 0) & (queue_clusters < count), queue_clusters + first, -1).view(-1)
-        sizes = torch.bincount(own, minlength=levels * count + 1)  # queries in each cluster; the last: none
+        sizes = torch.bincount(asked, minlength=levels * count + 1)  # queries in each cluster; the last: none
         matches = sizes[drawn]
         total = int(matches.sum())
         if total <= MOST_LISTED * levels * weights.numel():
             entries = torch.arange(len(drawn)).repeat_interleave(matches, output_size=total)
             within = torch.arange(total) - (matches.cumsum(0) - matches)[entries]
-            queries = own.argsort()[(sizes.cumsum(0) - sizes)[drawn[entries]] + within]
+            queries = asked.argsort()[(sizes.cumsum(0) - sizes)[drawn[entries]] + within]
             listed = _Listed(queries, queries % batch * weights.size(1) + entries % weights.size(1), levels)
             whole = weights.sum(dim=1)
             kept = listed.kept(weights, whole)
@@ -157,14 +158,14 @@ def proto_nce(
 ) -> torch.Tensor:
     """Eq. 2, the mean over queries: each query's prototype against the others it keeps.
 
-    `candidates (M,)`: False where a prototype is nobody's negative. A query's own prototype always counts.
+    `candidates (M,)`: False where a prototype is nobody's negative. A query's prototype always counts.
     """
     logits = z @ prototypes.T / temperatures
-    own = F.one_hot(clusters, len(prototypes)).bool()
+    positive = F.one_hot(clusters, len(prototypes)).bool()
     negative = _mask_logits(logits, keep, left_out)
     if candidates is not None:
         negative = _mask_logits(negative, candidates.expand_as(negative), "removed")
-    return F.cross_entropy(torch.where(own, logits, negative), clusters)
+    return F.cross_entropy(torch.where(positive, logits, negative), clusters)
 
 
 def selected_proto_nce(
@@ -177,14 +178,14 @@ def selected_proto_nce(
 ) -> torch.Tensor:
     """`proto_nce` from `cosine (B, M)`, the product of `z` and `prototypes`, which finding the clusters needed too."""
     with torch.no_grad():
-        own = clusters[:, None]
+        clusters = clusters[:, None]
         logits = cosine / temperatures
         if keep is not None:
-            positive = logits.gather(1, own)
-            logits.masked_fill_(~keep, -torch.inf).scatter_(1, own, positive)
+            positive = logits.gather(1, clusters)
+            logits.masked_fill_(~keep, -torch.inf).scatter_(1, clusters, positive)
         logits = logits.log_softmax(dim=1)
-        loss = -logits.gather(1, own).mean()
-        slopes = logits.exp_().scatter_add_(1, own, -torch.ones_like(own, dtype=z.dtype))
+        loss = -logits.gather(1, clusters).mean()
+        slopes = logits.exp_().scatter_add_(1, clusters, -torch.ones_like(clusters, dtype=z.dtype))
         gradient = slopes.div_(temperatures) @ prototypes / len(z)
     return _WithGradient.apply(z, loss, gradient)
 

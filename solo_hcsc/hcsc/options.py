@@ -1,93 +1,14 @@
-"""HCSC's options: one frozen dataclass, three presets, and the flags made from them.
+"""HCSC's options: one frozen dataclass and three presets.
 
 The presets differ where the paper and its authors' released code do; `docs/presets.md` has the table with the reasons.
 """
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.flags import yes_or_no
-
-
-def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"help": help, "choices": choices})
-
-
-@dataclass(frozen=True)
-class Options:
-    """Everything that decides what HCSC computes. The defaults are those of preset `recommended`."""
-
-    preset: str = "recommended"
-
-    # ---- sizes and schedule ----
-    num_prototypes: tuple[int, ...] = option((3000, 2000, 1000), "prototypes per level, bottom first (M_1 ... M_L)")
-    queue_size: int = option(16384, "keys kept as negatives (Q)")
-    batch_negatives: bool = option(True, "the batch's other keys are negatives at once, not only in later steps")
-    temperature: float = option(0.2, "temperature of the instance loss (tau)")
-    epsilon: float = option(10.0, "smoothing of the cluster temperatures (Eq. 3)")
-    proto_warmup_epochs: int = option(20, "first epochs without the prototype loss")
-    clustering_start: int = option(-1, "epoch of the first clustering and selection; -1: where the warm-up ends")
-    recluster_every: int = option(1, "epochs between clusterings")
-    proto_weight: float = option(0.2, "weight of the prototype loss")
-    proto_ramp_epochs: int = option(5, "epochs over which that weight grows, after the warm-up")
-    symmetric: bool = option(False, "each view is query and key, at twice the cost")
-
-    # ---- the paper's ablation ----
-    hierarchy: bool = option(True, "use all levels; false: the bottom one only")
-    instance_loss: bool = option(True, "use the instance loss (Eq. 6)")
-    prototype_loss: bool = option(True, "use the prototype loss (Eq. 9)")
-    instance_selection: bool = option(True, "leave out likely false negatives of the instance loss (Eq. 4)")
-    prototype_selection: bool = option(True, "leave out related prototypes of the prototype loss (Eq. 7)")
-
-    # ---- where the paper and the released code differ ----
-    left_out: str = option("removed", "a left-out negative is removed, or has logit 0", ("removed", "zero_logit"))
-    query_cluster: str = option(
-        "assignment",
-        "a query's cluster: the most similar by Eq. 3, the nearest by cosine, or its image's in k-means, if it had one",
-        ("similarity", "cosine", "assignment"),
-    )
-    icsc_levels: str = option("mean", "the instance loss over levels (Eq. 6)", ("mean", "sum"))
-    temperature_members: str = option(
-        "images", "what an upper level's temperature is taken over (Eq. 3)", ("images", "children")
-    )
-    temperature_centre: str = option(
-        "prototype",
-        "distances in Eq. 3 go to the prototype, or the centroid before normalising",
-        ("prototype", "centroid"),
-    )
-    temperature_scaling: str = option(
-        "clipped", "temperatures as Eq. 3 gives them, or clipped and rescaled to mean tau", ("none", "clipped")
-    )
-    min_cluster_size: int = option(10, "clusters of fewer images are dropped")
-    proto_negatives: str = option(
-        "all", "candidates: all other prototypes, or only those of no image in the batch", ("all", "outside_batch")
-    )
-    clamp_probabilities: bool = option(False, "clamp probabilities as the released code: [0, 0.999], [0.0001, 0.999]")
-    clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))
-    clustered_features: str = option(
-        "keys",
-        "what is clustered: centre crops, by a forward pass; or, once there are enough, averages of each image's keys",
-        ("images", "keys"),
-    )
-    cluster_sample: int = option(0, "images that are clustered at most; 0: all")
-    local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
-    local_selection: bool = option(True, "leave negatives out for small crops too, the same as for their image's query")
-    kmeans: str = option(
-        "fast",
-        "k-means from images drawn evenly; or from k-means++, on from the last tree and coarse before fine where large",
-        ("plain", "fast"),
-    )
-    kmeans_iterations: int = option(20, "iterations of a k-means run, at most")
-    kmeans_restarts: int = option(1, "k-means runs per level, of which the best counts")
-    kmeans_points: int = option(1000, "images per prototype that k-means reads at most")
-    kmeans_seed: str = option(
-        "run", "k-means seeds: from --seed and the epoch, or the level's number", ("run", "level")
-    )
-
+from solo_hcsc.hcsc.errors import ArgumentError
 
 PRESETS: dict[str, dict[str, Any]] = {
     # The equations to the letter.
@@ -121,124 +42,294 @@ PRESETS: dict[str, dict[str, Any]] = {
         "kmeans_restarts": 5,
         "kmeans_seed": "level",
     },
-    # The paper's terms with what makes them train on small data too: the defaults above.
+    # The paper's terms with what makes them train on small data too: each option's own default.
     "recommended": {},
 }
 
 
-def add_option_flags(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("hcsc")
-    group.add_argument("--preset", default="recommended", help=f"a set of the options below: {', '.join(PRESETS)}")
-    for item in fields(Options):
-        if item.name == "preset":
-            continue
-        shown = " ".join(map(str, item.default)) if isinstance(item.default, tuple) else item.default
-        settings: dict[str, Any] = {"help": f"{item.metadata['help']} (recommended: {shown})", "default": None}
-        if isinstance(item.default, tuple):
-            settings |= {"type": int, "nargs": "+"}
-        elif isinstance(item.default, bool):
-            settings |= {"type": yes_or_no, "nargs": "?", "const": True}
-        else:
-            settings |= {"type": type(item.default)}
-        if item.metadata["choices"]:
-            settings["choices"] = item.metadata["choices"]
-        group.add_argument(f"--{item.name}", **settings)
+KINDS: dict[type, tuple[type, str]] = {
+    bool: (bool, "true or false"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "a word"),
+    tuple: (tuple, "one whole number per level"),
+}
 
 
-def resolve_options(given: Mapping[str, Any] | Namespace) -> Options:
-    """The preset's options with those overridden that were given (not None), checked."""
-    values = vars(given) if isinstance(given, Namespace) else given
-    preset = values.get("preset") or "recommended"
-    if preset not in PRESETS:
-        raise UserError(f"--preset {preset}: choose from {', '.join(PRESETS)}")
-    options = replace(Options(preset=preset), **PRESETS[preset])
-    names = [item.name for item in fields(Options) if item.name != "preset"]
-    overrides = {name: values[name] for name in names if values.get(name) is not None}
-    if "num_prototypes" in overrides:
-        overrides["num_prototypes"] = tuple(overrides["num_prototypes"])
-    options = replace(options, **overrides)
-    if not options.hierarchy:
-        options = replace(options, num_prototypes=options.num_prototypes[:1])
-    if options.clustering_start < -1:
-        raise UserError(f"--clustering_start {options.clustering_start}: give an epoch, or -1")
-    if options.clustering_start == -1:
-        options = replace(options, clustering_start=options.proto_warmup_epochs)
-    _check(options)
-    return options
+def option(
+    default: Any, help: str, choices: tuple[str, ...] = (), above: float | None = None, least: float | None = None
+) -> Any:
+    """A field that is None until the preset fills it; `default` is what preset `recommended` fills in."""
+    facts = {"help": help, "choices": choices, "default": default, "above": above, "least": least}
+    return field(default=None, metadata=facts)
 
 
-def needs_tree(options: Options) -> bool:
-    """False where nothing selects and the loss is InfoNCE."""
-    return options.instance_selection or options.prototype_loss
+@dataclass(frozen=True)
+class Options:
+    """Everything that decides what HCSC computes.
 
+    An option that is not given, or None, has the preset's value. What exists is valid: options that make no sense
+    raise `ArgumentError`, whose message names them.
 
-def negatives(options: Options) -> int:
-    """How many negatives a query has: the queue without this step's keys of its image."""
-    return options.queue_size - (2 if options.symmetric else 1) * options.batch_negatives
+    Args:
+        preset: `recommended`, `paper` (the equations to the letter) or `official` (the authors' released code).
+        num_prototypes: prototypes per level, the bottom first; each level has fewer than the one below.
+        queue_size: how many keys are kept as negatives.
+        **others: the fields below. The metadata of each has its `help`, its `choices`, its bounds `above` and `least`,
+            and its `default` in preset `recommended`.
 
+    Example:
+        >>> options = Options(preset="official", queue_size=4096)
+        >>> options.queue_size, options.left_out, options.clustering_start
+        (4096, 'zero_logit', 20)
+        >>> Options(num_prototypes=(3, 4))
+        Traceback (most recent call last):
+        solo_hcsc.hcsc.errors.ArgumentError: `num_prototypes` 3 4: each level must have fewer than the one below
+    """
 
-def check_schedule(options: Options, max_epochs: int) -> None:
-    if options.prototype_loss and options.proto_warmup_epochs >= max_epochs:
-        raise UserError(
-            f"--proto_warmup_epochs {options.proto_warmup_epochs}: must be shorter than the run, --max_epochs "
-            f"{max_epochs}; a tenth of it is usual"
-        )
-    if needs_tree(options) and options.clustering_start >= max_epochs:
-        raise UserError(
-            f"--clustering_start {options.clustering_start}: nothing would be clustered in --max_epochs {max_epochs}; "
-            "start earlier (it follows --proto_warmup_epochs)"
-        )
+    preset: str = field(
+        default="recommended",
+        metadata={"help": "a set of options", "choices": tuple(PRESETS), "default": "recommended"},
+    )
 
+    # ---- sizes and schedule ----
+    num_prototypes: tuple[int, ...] = option((3000, 2000, 1000), "prototypes per level, bottom first (M_1 ... M_L)")
+    queue_size: int = option(16384, "keys kept as negatives (Q)", least=1)
+    batch_negatives: bool = option(True, "the batch's other keys are negatives at once, not only in later steps")
+    temperature: float = option(0.2, "temperature of the instance loss (tau)", above=0)
+    epsilon: float = option(10.0, "smoothing of the cluster temperatures (Eq. 3)", above=0)
+    proto_warmup_epochs: int = option(20, "first epochs without the prototype loss", least=0)
+    clustering_start: int = option(-1, "epoch of the first clustering and selection; -1: where the warm-up ends")
+    recluster_every: int = option(1, "epochs between clusterings", least=1)
+    proto_weight: float = option(0.2, "weight of the prototype loss", least=0)
+    proto_ramp_epochs: int = option(5, "epochs over which that weight grows, after the warm-up", least=0)
+    symmetric: bool = option(False, "each view is query and key, at twice the cost")
 
-def clustered_at_most(options: Options, images: int) -> int:
-    """How many embeddings are clustered."""
-    return min(options.cluster_sample or images, images)
+    # ---- the paper's ablation ----
+    hierarchy: bool = option(True, "use all levels; false: the bottom one only")
+    instance_loss: bool = option(True, "use the instance loss (Eq. 6)")
+    prototype_loss: bool = option(True, "use the prototype loss (Eq. 9)")
+    instance_selection: bool = option(True, "leave out likely false negatives of the instance loss (Eq. 4)")
+    prototype_selection: bool = option(True, "leave out related prototypes of the prototype loss (Eq. 7)")
 
+    # ---- where the paper and the released code differ ----
+    left_out: str = option("removed", "a left-out negative is removed, or has logit 0", ("removed", "zero_logit"))
+    query_cluster: str = option(
+        "assignment",
+        "a query's cluster: the most similar by Eq. 3, the nearest by cosine, or its image's in k-means, if it had one",
+        ("similarity", "cosine", "assignment"),
+    )
+    icsc_levels: str = option("mean", "the instance loss over levels (Eq. 6)", ("mean", "sum"))
+    temperature_members: str = option(
+        "images", "what an upper level's temperature is taken over (Eq. 3)", ("images", "children")
+    )
+    temperature_centre: str = option(
+        "prototype",
+        "distances in Eq. 3 go to the prototype, or the centroid before normalising",
+        ("prototype", "centroid"),
+    )
+    temperature_scaling: str = option(
+        "clipped", "temperatures as Eq. 3 gives them, or clipped and rescaled to mean tau", ("none", "clipped")
+    )
+    min_cluster_size: int = option(10, "clusters of fewer images are dropped", least=0)
+    proto_negatives: str = option(
+        "all", "candidates: all other prototypes, or only those of no image in the batch", ("all", "outside_batch")
+    )
+    clamp_probabilities: bool = option(False, "clamp probabilities as the released code: [0, 0.999], [0.0001, 0.999]")
+    clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))
+    clustered_features: str = option(
+        "keys",
+        "what is clustered: centre crops, by a forward pass; or, once there are enough, averages of each image's keys",
+        ("images", "keys"),
+    )
+    cluster_sample: int = option(0, "images that are clustered at most; 0: all", least=0)
+    local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
+    local_selection: bool = option(True, "leave negatives out for small crops too, the same as for their image's query")
+    kmeans: str = option(
+        "fast",
+        "k-means from images drawn evenly; or from k-means++, on from the last tree and coarse before fine where large",
+        ("plain", "fast"),
+    )
+    kmeans_iterations: int = option(20, "iterations of a k-means run, at most", least=1)
+    kmeans_restarts: int = option(1, "k-means runs per level, of which the best counts", least=1)
+    kmeans_points: int = option(1000, "images per prototype that k-means reads at most", least=1)
+    kmeans_seed: str = option(
+        "run", "k-means seeds: from the run's seed and the epoch, or the level's number", ("run", "level")
+    )
 
-def clustered_at_least(options: Options) -> int:
-    """How many embeddings the bottom level's prototypes need."""
-    return options.num_prototypes[0] * max(1, options.min_cluster_size)
+    def __post_init__(self) -> None:
+        self._fill()
+        self._check_bounds()
+        if self.clustering_start == -1:
+            object.__setattr__(self, "clustering_start", self.proto_warmup_epochs)
+        self._check_together()
 
+    def _fill(self) -> None:
+        """Sets what was not given, and the levels that are used."""
+        preset = PRESETS.get(self.preset, {})
+        for item in fields(self):
+            if getattr(self, item.name) is None:
+                object.__setattr__(self, item.name, preset.get(item.name, item.metadata["default"]))
+        if isinstance(self.num_prototypes, list | tuple):
+            levels = tuple(self.num_prototypes)
+            object.__setattr__(self, "num_prototypes", levels if self.hierarchy else levels[:1])
 
-def check_images(options: Options, images: int) -> None:
-    """Refuses more prototypes than the images can carry."""
-    bottom, needed = options.num_prototypes[0], clustered_at_least(options)
-    images = clustered_at_most(options, images)
-    if images < needed:
-        most = images // max(1, options.min_cluster_size)
-        raise UserError(
-            f"--num_prototypes {bottom}: needs {needed} images (--min_cluster_size {options.min_cluster_size} each) "
-            f"and there are {images}; ask for at most {most} at the bottom level"
-        )
+    def _check_bounds(self) -> None:
+        """Refuses a single option's value."""
+        for item in fields(self):
+            value, facts = getattr(self, item.name), item.metadata
+            kind, allowed = KINDS[type(facts["default"])]
+            numbers = value if isinstance(value, tuple) else ()
+            if not isinstance(value, kind) or not all(isinstance(number, Integral) for number in numbers):
+                raise ArgumentError(f"`{item.name}` {value}: must be {allowed}")
+            if facts["choices"] and value not in facts["choices"]:
+                raise ArgumentError(f"`{item.name}` {value}: choose from {', '.join(facts['choices'])}")
+            above, least = facts.get("above"), facts.get("least")
+            if above is not None and not value > above:  # nan is not above either
+                raise ArgumentError(f"`{item.name}` {value}: must be greater than {above}")
+            if least is not None and not value >= least:
+                needed = "must not be negative" if least == 0 else f"must be at least {least}"
+                raise ArgumentError(f"`{item.name}` {value}: {needed}")
+        if self.clustering_start < -1:
+            raise ArgumentError(f"`clustering_start` {self.clustering_start}: give an epoch, or -1")
 
+    def _check_together(self) -> None:
+        """Refuses options that contradict each other."""
+        levels = " ".join(map(str, self.num_prototypes))
+        if not self.num_prototypes or min(self.num_prototypes) < 1:
+            raise ArgumentError(f"`num_prototypes` {levels}: every level needs at least 1")
+        if any(upper >= lower for lower, upper in pairwise(self.num_prototypes)):
+            raise ArgumentError(f"`num_prototypes` {levels}: each level must have fewer than the one below")
+        if self.clustered_features == "keys" and self.clustered_encoder == "online":
+            raise ArgumentError(
+                "`clustered_encoder` online: keys are the momentum one's; add `clustered_features` images"
+            )
+        if not self.instance_loss and not self.prototype_loss:
+            raise ArgumentError("`instance_loss` false `prototype_loss` false: nothing is left to train with; keep one")
+        if not self.instance_loss and (self.proto_warmup_epochs or self.clustering_start):
+            raise ArgumentError(
+                "`instance_loss` false: nothing trains before the prototype loss; add `proto_warmup_epochs` 0"
+            )
+        if self.prototype_loss and self.clustering_start > self.proto_warmup_epochs:
+            raise ArgumentError(
+                f"`clustering_start` {self.clustering_start}: the prototype loss starts at epoch "
+                f"{self.proto_warmup_epochs} (`proto_warmup_epochs`) and needs prototypes by then"
+            )
 
-def as_dict(options: Options) -> dict[str, Any]:
-    return asdict(options) | {"num_prototypes": list(options.num_prototypes)}
+    # ---- what follows from the options ----
 
+    @property
+    def needs_tree(self) -> bool:
+        """False where nothing selects and the loss is InfoNCE.
 
-def _check(options: Options) -> None:
-    levels = options.num_prototypes
-    if not levels or min(levels) < 1:
-        raise UserError(f"--num_prototypes {' '.join(map(str, levels))}: every level needs at least 1")
-    if any(upper >= lower for lower, upper in pairwise(levels)):
-        raise UserError(f"--num_prototypes {' '.join(map(str, levels))}: each level must have fewer than the one below")
-    for name in ("temperature", "epsilon"):
-        if getattr(options, name) <= 0:
-            raise UserError(f"--{name} {getattr(options, name)}: must be greater than 0")
-    for name in ("queue_size", "recluster_every", "kmeans_iterations", "kmeans_restarts", "kmeans_points"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name} {getattr(options, name)}: must be at least 1")
-    for name in ("proto_warmup_epochs", "proto_ramp_epochs", "min_cluster_size", "proto_weight", "cluster_sample"):
-        if getattr(options, name) < 0:
-            raise UserError(f"--{name} {getattr(options, name)}: must not be negative")
-    if options.clustered_features == "keys" and options.clustered_encoder == "online":
-        raise UserError("--clustered_encoder online: keys are the momentum one's; add --clustered_features images")
-    if not options.instance_loss and not options.prototype_loss:
-        raise UserError("--instance_loss false --prototype_loss false: nothing is left to train with; keep one")
-    if not options.instance_loss and (options.proto_warmup_epochs or options.clustering_start):
-        raise UserError("--instance_loss false: nothing trains before the prototype loss; add --proto_warmup_epochs 0")
-    if options.prototype_loss and options.clustering_start > options.proto_warmup_epochs:
-        raise UserError(
-            f"--clustering_start {options.clustering_start}: the prototype loss starts at epoch "
-            f"{options.proto_warmup_epochs} (--proto_warmup_epochs) and needs prototypes by then"
-        )
+        Example:
+            >>> Options(instance_selection=False, prototype_loss=False).needs_tree
+            False
+        """
+        return self.instance_selection or self.prototype_loss
+
+    @property
+    def negatives(self) -> int:
+        """How many negatives a query has: the queue without this step's keys of its image.
+
+        Example:
+            >>> Options(queue_size=64).negatives, Options(queue_size=64, preset="paper").negatives
+            (63, 64)
+        """
+        return self.queue_size - (2 if self.symmetric else 1) * self.batch_negatives
+
+    @property
+    def clustered_at_least(self) -> int:
+        """How many embeddings the bottom level's prototypes need.
+
+        Example:
+            >>> Options(num_prototypes=(30, 5)).clustered_at_least
+            300
+        """
+        return self.num_prototypes[0] * max(1, self.min_cluster_size)
+
+    def clustered_at_most(self, images: int) -> int:
+        """How many embeddings are clustered of a data set with so many `images`.
+
+        Example:
+            >>> Options(cluster_sample=500).clustered_at_most(2000), Options().clustered_at_most(2000)
+            (500, 2000)
+        """
+        return min(self.cluster_sample or images, images)
+
+    def clusters_in(self, epoch: int) -> bool:
+        """Whether a new tree is made before this epoch (the first is 0).
+
+        Example:
+            >>> options = Options(clustering_start=3, recluster_every=2)
+            >>> [epoch for epoch in range(10) if options.clusters_in(epoch)]
+            [3, 5, 7, 9]
+        """
+        since = epoch - self.clustering_start
+        return self.needs_tree and since >= 0 and since % self.recluster_every == 0
+
+    def proto_weight_at(self, epoch: int) -> float:
+        """The prototype loss's weight in an epoch: 0 in the warm-up, then growing to its full size.
+
+        Example:
+            >>> options = Options(proto_weight=1.0, proto_warmup_epochs=2, proto_ramp_epochs=1)
+            >>> [options.proto_weight_at(epoch) for epoch in range(5)]
+            [0.0, 0.0, 0.5, 1.0, 1.0]
+        """
+        since = epoch - self.proto_warmup_epochs
+        return 0.0 if since < 0 else self.proto_weight * min(1.0, (since + 1) / (self.proto_ramp_epochs + 1))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All options by name, as JSON has them; `Options(**options.as_dict())` are the same.
+
+        Example:
+            >>> Options(num_prototypes=(9, 4)).as_dict()["num_prototypes"]
+            [9, 4]
+        """
+        return asdict(self) | {"num_prototypes": list(self.num_prototypes)}
+
+    # ---- whether they fit a run ----
+
+    def check_schedule(self, max_epochs: int) -> None:
+        """Raises `ArgumentError` where a run of so many epochs would never come to the clustering or its loss.
+
+        Example:
+            >>> Options().check_schedule(max_epochs=200)
+        """
+        if self.prototype_loss and self.proto_warmup_epochs >= max_epochs:
+            raise ArgumentError(
+                f"`proto_warmup_epochs` {self.proto_warmup_epochs}: must be shorter than the run, `max_epochs` "
+                f"{max_epochs}; a tenth of it is usual"
+            )
+        if self.needs_tree and self.clustering_start >= max_epochs:
+            raise ArgumentError(
+                f"`clustering_start` {self.clustering_start}: nothing would be clustered in `max_epochs` {max_epochs}; "
+                "start earlier (it follows `proto_warmup_epochs`)"
+            )
+
+    def check_images(self, images: int) -> None:
+        """Raises `ArgumentError` for more prototypes than so many images can carry.
+
+        Example:
+            >>> Options(num_prototypes=(100, 10)).check_images(1000)
+        """
+        images, needed = self.clustered_at_most(images), self.clustered_at_least
+        if images < needed:
+            most = images // max(1, self.min_cluster_size)
+            raise ArgumentError(
+                f"`num_prototypes` {self.num_prototypes[0]}: needs {needed} images (`min_cluster_size` "
+                f"{self.min_cluster_size} each) and there are {images}; ask for at most {most} at the bottom level"
+            )
+
+    def check_batch(self, batch: int) -> None:
+        """Raises `ArgumentError` for more keys in a batch of so many images, over all processes, than the queue takes.
+
+        Example:
+            >>> Options(queue_size=64).check_batch(64)
+        """
+        keys = 2 * batch if self.symmetric else batch
+        if self.queue_size < keys:
+            raise ArgumentError(
+                f"`queue_size` {self.queue_size}: smaller than the {keys} keys of a batch over all processes; "
+                "give at least as many"
+            )

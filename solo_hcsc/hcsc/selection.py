@@ -1,10 +1,10 @@
 """Which negatives a query keeps: Eq. 3, 4 and 5 for queue entries, Eq. 7 and 8 for prototypes.
 
 The direct way is a probability and a Bernoulli trial for every pair (`instance_keep_probability`,
-`prototype_keep_probability`, `draw`). The default is faster and has the same distribution: every queue entry draws one
-cluster `a_j ~ softmax_i s(z_j, c_i)` when it comes in (`draw_clusters`), and is left out for a query iff `a_j` is the
-query's cluster. For a given query each entry is then left out with exactly Eq. 4's probability, independently of the
-other entries; only draws for different queries and steps are shared.
+`prototype_keep_probability`, `keep_by_chance`). The default is faster and has the same distribution: every queue entry
+draws one cluster `a_j ~ softmax_i s(z_j, c_i)` when it comes in (`draw_clusters`), and is left out for a query iff
+`a_j` is the query's cluster. For a given query each entry is then left out with exactly Eq. 4's probability,
+independently of the other entries; only draws for different queries and steps are shared.
 
 Shapes: `z (B, D)` queries, `queue (Q, D)`, `prototypes (M, D)`, `temperatures (M,)`, `clusters (B,)` the queries'
 clusters, `parents (M,)`. Vectors have unit length. Everything is in float32, without gradients.
@@ -43,7 +43,7 @@ def prototype_keep_probability(
     return 1 - belongs[:, parents[clusters]].T
 
 
-def draw(keep_probability: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+def keep_by_chance(keep_probability: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
     """Eq. 5 and 8: one Bernoulli trial per pair; True where the negative is kept."""
     return torch.rand(keep_probability.shape, generator=generator, device=keep_probability.device) < keep_probability
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from solo_hcsc.cli.console import score
+from solo_hcsc.evaluation.results import read_metrics
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture
 
@@ -22,7 +24,6 @@ Curves = dict[str, dict[int, dict[int, float]]]  # name in PANELS, level, epoch
 
 def read_left_out(file: Path) -> Curves:
     """What a run's metrics.csv says of left-out negatives."""
-    from solo_hcsc.evaluation.results import read_metrics
 
     def is_shown(column: str) -> bool:
         name, _, level = column.rpartition("_")
@@ -74,7 +75,7 @@ def level_name(level: int, levels: int) -> str:
 
 
 def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Figure":
-    """A group of bars for each level of the labels, with a bar for each clustering, as solo_hcsc.clustering has it."""
+    """A group of bars for each level of the labels, with a bar for each clustering of `solo-hcsc clustering`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.5, 2.8))
@@ -85,10 +86,10 @@ def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Fi
         places = [group - 0.4 + (number + 0.5) * width for group in range(len(values))]
         plain = row["kind"] == "k-means"
         name = f"k-means, k = {row['k']}" if plain else f"level {row['level']} ({row['prototypes']} prototypes)"
-        one = figures.COLOURS[7] if plain else figures.COLOURS[number % 7]
-        axes.bar(places, values, width * 0.92, color=one, label=name)
+        colour = figures.COLOURS[7] if plain else figures.COLOURS[number % 7]
+        axes.bar(places, values, width * 0.92, color=colour, label=name)
         for x, value in zip(places, values, strict=True):
-            text = re.sub("^(-?)0", r"\1", f"{round(value, 2) + 0.0:.2f}")
+            text = re.sub("^(-?)0", r"\1", score(value, 2))
             axes.text(x, max(value, 0), text, ha="center", va="bottom", fontsize=7)
     axes.set_xticks(range(len(label_levels)), label_levels)
     axes.set_ylabel("AMI")
@@ -104,6 +105,7 @@ def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Fi
 
 
 def show_history(curves: Curves, numbers: dict[str, Any]) -> list[Picture]:
+    """Left-out negatives along training; nothing if the run logged none."""
     if not curves:
         return []
     numbers["left_out_along_training"] = {
@@ -125,17 +127,16 @@ def show_history(curves: Curves, numbers: dict[str, Any]) -> list[Picture]:
 
 
 def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[str, Any]) -> list[Picture]:
-    from solo_hcsc.commands.clustering import shown
-
+    """The clusterings `rows`, the last of which is k-means, against classes and against groups of them."""
     numbers["ami"] = rows
-    clusterings = [row for row in rows if row["kind"] == "hierarchy"]
+    levels = [row for row in rows if row["kind"] == "hierarchy"]
     caption = (
         "Adjusted mutual information (AMI) of clusters with the classes"
         f"{' and with groups of classes' if groups else ''}: 1 for the same partition, 0 for chance. "
     )
-    if clusterings:
-        best = max(clusterings, key=lambda row: row["ami"])
-        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {shown(best['ami'])}. "
-    caption += f"k-means of the features into {rows[-1]['k']} clusters: {shown(rows[-1]['ami'])}."
+    if levels:
+        best = max(levels, key=lambda row: row["ami"])
+        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {score(best['ami'])}. "
+    caption += f"k-means of the features into {rows[-1]['k']} clusters: {score(rows[-1]['ami'])}."
     labels = ["classes", *(f"{count} groups" for count in groups)]
     return [Picture("ami", "Agreement of clusters with labels", caption, lambda: draw_ami(rows, labels))]

@@ -1,4 +1,4 @@
-"""Pictures of a comparison's learning curves."""
+"""Pictures of a comparison's learning curves. matplotlib is heavy: it is imported where a picture is drawn."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.report import figures
-from solo_hcsc.study.record import Comparison, Row, Run
-from solo_hcsc.cli.errors import on_one_line
+from solo_hcsc.study.record import Comparison, Row, SeedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +24,8 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
+    """A curve of a row."""
+
     points: Points
     row: int
     style: str = "-"
@@ -32,7 +33,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Plot:
     """Lines over epochs or time, in the colours of their rows."""
 
     name: str
@@ -43,29 +44,26 @@ class Picture:
     lines: list[Line]
     names: list[str]  # of all rows
 
-    def svg(self) -> str:
-        return figures.svg(self.name, self._draw)
+    def picture(self, legend: bool = False) -> figures.Picture:
+        """With a legend that names the rows for where no page around it does."""
+        return figures.Picture(self.name, self.title, self.caption, partial(self._draw, legend))
 
-    def alone(self) -> figures.Picture:
-        """With the names of the rows: for where no page stands around it."""
-        return figures.Picture(self.name, self.title, self.caption, partial(self._draw, named=True))
-
-    def _draw(self, named: bool = False) -> "Figure":
+    def _draw(self, legend: bool) -> "Figure":
         import matplotlib
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
         figure = Figure(figsize=(5.4, 3.3))
         axes = figure.add_subplot()
-        shown = set()
+        named = set()
         for line in sorted(self.lines, key=lambda line: line.bold):  # the thin ones below
             x, y = zip(*line.points, strict=True)
             looks: dict[str, Any] = {"linewidth": 2.2} if line.bold else {"linewidth": 0.8, "alpha": 0.45}
             if len(x) == 1:
                 looks |= {"marker": "o", "markersize": 5 if line.bold else 3}
-            if named and line.bold and line.row not in shown:
-                shown.add(line.row)
-                looks["label"] = figures.plain(on_one_line(self.names[line.row]))
+            if legend and line.bold and line.row not in named:
+                named.add(line.row)
+                looks["label"] = figures.plain(self.names[line.row])
             axes.plot(x, y, line.style, color=figures.colour(line.row, len(self.names)), **looks)
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(color=matplotlib.rcParams["text.color"], alpha=0.13, linewidth=0.7)
@@ -73,50 +71,34 @@ class Picture:
         axes.tick_params(length=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=self.x_label == "epoch"))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-        if named:
+        if legend:
             axes.legend()
         return figure
 
 
-def pictures(comparison: Comparison) -> list[Picture]:
-    """One over epochs and one over time for each kind of curve that there is."""
+def plots(comparison: Comparison) -> list[Plot]:
+    """One over epochs and one over time for each kind of curve that there is, and what selection leaves out."""
     rows = comparison.rows
     names = [row.name for row in rows]
     unit, seconds = _unit(rows)
+    by_time = "The same against the time that the epochs took: each seed's own, and for the mean the fastest one's."
     found = []
     for curve, (title, y_label) in _CURVES.items():
         over_epochs = [line for number, row in enumerate(rows) for line in _of_row(number, row, curve, None)]
         over_time = [line for number, row in enumerate(rows) for line in _of_row(number, row, curve, seconds)]
-        both = (
-            (f"{curve}-epochs", f"{title}, by epoch", "epoch", over_epochs, _caption(rows, curve)),
-            (
-                f"{curve}-time",
-                f"{title}, by time",
-                f"{unit} of pretraining",
-                over_time,
-                "The same against the time that the epochs took: each seed's own, and for the mean the fastest one's.",
-            ),
-        )
+        epochs, time = f"{title}, by epoch", f"{title}, by time"
         found += [
-            Picture(name, title, caption, x_label, y_label, lines, names)
-            for name, title, x_label, lines, caption in both
-            if lines
+            Plot(f"{curve}-epochs", epochs, _caption(rows, curve), "epoch", y_label, over_epochs, names),
+            Plot(f"{curve}-time", time, by_time, f"{unit} of pretraining", y_label, over_time, names),
         ]
     precision = [line for number, row in enumerate(rows) for line in _precision(number, row)]
-    if precision:
-        found.append(
-            Picture(
-                "left-out-precision",
-                "What selection leaves out",
-                "Of the negatives that selection leaves out, the share that does have the query's label, mean over "
-                f"seeds. Solid: the lowest level of the hierarchy{_levels(precision)}.",
-                "epoch",
-                "own label, %",
-                precision,
-                names,
-            )
-        )
-    return found
+    caption = (
+        "Of the negatives that selection leaves out, the share that does have the query's label, mean over seeds. "
+        f"Solid: the lowest level of the hierarchy{_levels(precision)}."
+    )
+    title = "What selection leaves out"
+    found.append(Plot("left-out-precision", title, caption, "epoch", "same label, %", precision, names))
+    return [plot for plot in found if plot.lines]
 
 
 def _of_row(number: int, row: Row, curve: str, unit: float | None) -> Iterator[Line]:
@@ -138,7 +120,7 @@ def _precision(number: int, row: Row) -> Iterator[Line]:
             yield Line([(epoch + 1, 100 * value) for epoch, value in points], number, style)
 
 
-def _mean(runs: Sequence[Run], curve: str) -> list[tuple[int, float]]:
+def _mean(runs: Sequence[SeedRun], curve: str) -> list[tuple[int, float]]:
     """Over the seeds, at the epochs that all of them have."""
     values = [dict(run.curves[curve]) for run in runs]
     shared = sorted(set.intersection(*map(set, values))) if values else []

@@ -1,4 +1,7 @@
-"""Pictures as SVG: without a background and in the colour of the text around them, and the same bytes every time."""
+"""Pictures as SVG: without a background and in the colour of the text around them, and the same bytes every time.
+
+matplotlib is heavy: here and in the modules that draw it is imported by the functions that need it.
+"""
 
 import base64
 import contextlib
@@ -12,6 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image
+
+from solo_hcsc.cli.errors import on_one_line
+from solo_hcsc.cli.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +39,7 @@ class Picture:
     draw: Callable[[], "Figure"]
 
 
-def svg(name: str, draw: Callable[[], "Figure"]) -> str:
+def to_svg(name: str, draw: Callable[[], "Figure"]) -> str:
     """The picture that `draw` makes, as an element for a page. Names within it start from `name`, unique on a page."""
     out = io.StringIO()
     with _drawn(draw, name, _INK) as figure:
@@ -43,7 +50,7 @@ def svg(name: str, draw: Callable[[], "Figure"]) -> str:
     return _EMBEDDED.sub(_smaller, text).replace(_INK, "currentColor")
 
 
-def png(draw: Callable[[], "Figure"]) -> bytes:
+def to_png(draw: Callable[[], "Figure"]) -> bytes:
     """The same picture in black on white, in pixels."""
     out = io.BytesIO()
     with _drawn(draw, "png", "black") as figure:
@@ -58,8 +65,6 @@ def plain(text: object) -> str:
 
 def short(text: object, width: int = 20) -> str:
     """Text from the data on one line, cut to a width in Latin letters, of which a Chinese one takes two."""
-    from solo_hcsc.cli.errors import on_one_line
-
     whole, used = on_one_line(text), 0
     for place, letter in enumerate(whole):
         used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
@@ -75,17 +80,18 @@ def ink() -> str:
     return matplotlib.rcParams["text.color"]
 
 
-def colour(number: int, of: int) -> Any:
+def colour(number: int, of: int) -> str:
     """One of `of` colours; further apart the fewer there are."""
+    if of <= len(COLOURS):
+        return COLOURS[number]
     import matplotlib
+    from matplotlib.colors import to_hex
 
-    return COLOURS[number] if of <= len(COLOURS) else matplotlib.colormaps["turbo"]((number + 0.5) / of)
+    return to_hex(matplotlib.colormaps["turbo"]((number + 0.5) / of))
 
 
-def write(file: Path, picture: str) -> None:
+def write_svg(file: Path, picture: str) -> None:
     """Writes a picture as a file that opens by itself."""
-    from solo_hcsc.evaluation.results import write_whole
-
     write_whole(file, '<?xml version="1.0" encoding="utf-8"?>\n' + picture)
 
 
@@ -104,8 +110,6 @@ def _drawn(draw: Callable[[], "Figure"], name: str, ink: str) -> Iterator["Figur
 
 def _smaller(match: re.Match[str]) -> str:
     """An embedded image in a third of its bytes: as JPEG, or in 256 colours where something shines through."""
-    from PIL import Image
-
     image = Image.open(io.BytesIO(base64.b64decode(match[1])))
     out = io.BytesIO()
     kind = "png" if np.asarray(image.convert("RGBA"))[..., 3].min() < 255 else "jpeg"

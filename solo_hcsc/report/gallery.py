@@ -6,13 +6,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from solo_hcsc.report import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from PIL import Image
     from torch.utils.data import Dataset
 
 SIDE = 0.42  # inches of an image on a sheet
@@ -34,9 +34,7 @@ class Thumbnails:
         return self._images[index][0]
 
 
-def _shrink(image: "Image.Image") -> np.ndarray:
-    from PIL import ImageOps
-
+def _shrink(image: Image.Image) -> np.ndarray:
     side = min(*image.size, MOST_PIXELS)
     return np.asarray(ImageOps.fit(image, (side, side)))
 
@@ -62,6 +60,7 @@ def place(axes: "Axes", image: np.ndarray, x: float, y: float, side: float = SID
 
 
 def place_row(axes: "Axes", images: Sequence[np.ndarray], x: float, y: float, side: float = SIDE) -> None:
+    """Puts images side by side, the upper left corner of the first at (x, y)."""
     for number, image in enumerate(images):
         place(axes, image, x + number * (side + GAP), y, side)
 
@@ -72,4 +71,5 @@ def say(axes: "Axes", text: str, x: float, y: float, size: float = 8) -> None:
 
 
 def line(axes: "Axes", xs: Sequence[float], ys: Sequence[float]) -> None:
+    """Joins points of a sheet."""
     axes.plot(xs, ys, color=figures.ink(), linewidth=0.8, alpha=0.6, zorder=1)

@@ -1,4 +1,7 @@
-"""Maps of images' features in the plane, by t-SNE and UMAP, coloured by what the images belong to."""
+"""Maps of images' features in the plane, by t-SNE and UMAP, coloured by what the images belong to.
+
+scikit-learn, UMAP and matplotlib are heavy, and UMAP is an extra: they are imported where they are used.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solo_hcsc.report import figures
 from solo_hcsc.cli.errors import note
+from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture, short
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ def umap(features: np.ndarray, seed: int) -> np.ndarray:
 
 
 def has_umap() -> bool:
+    """Whether UMAP is installed."""
     return find_spec("umap") is not None
 
 
@@ -55,8 +59,8 @@ def draw_map(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> "F
     x, y = points.T
     axes.scatter(x, y, s=9, c=[colours[group] for group in groups], linewidths=0, alpha=0.85, rasterized=True)
     if len(names) <= NAMED:
-        for name, one in zip(names, colours, strict=True):
-            axes.scatter([], [], s=25, color=one, linewidths=0, label=name)
+        for name, colour in zip(names, colours, strict=True):
+            axes.scatter([], [], s=25, color=colour, linewidths=0, label=name)
         axes.legend(
             loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, fontsize=8, handletextpad=0.1, columnspacing=0.8
         )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.report import figures
-from solo_hcsc.commands.clustering import Tree
 from solo_hcsc.report.figures import Picture
 from solo_hcsc.report.gallery import GAP, LINE, SIDE, Thumbnails, place, say, sheet
 from solo_hcsc.report.prototypes import Assigned
@@ -35,24 +35,30 @@ class OfLevel:
 
 @dataclass(frozen=True)
 class LeftOut:
+    """What all levels leave out."""
+
     levels: list[OfLevel]
     chance: float  # share of the candidates that have the query's class: the precision of leaving out anything
     queries: dict[int, list[np.ndarray]]  # of some queries, the candidates left out at each level
 
 
-def query_clusters(tree: Tree, z: torch.Tensor) -> list[torch.Tensor]:
+def query_clusters(coding: SelectiveCoding, z: torch.Tensor) -> list[torch.Tensor]:
     """c(z) at every level (n,), found as the run finds it."""
-    coding = tree.coding
+    tree = coding.hierarchy
+    if tree is None:
+        raise ValueError("the run has no tree: it had not clustered yet")
     if coding.options.query_cluster == "assignment":  # the run knows its training images' only; the tree any image's
-        return [torch.from_numpy(clusters) for clusters in tree.assign(z.numpy())]
-    cosines = [z @ coding.level(level)[0].T for level in range(len(coding.kept))]
-    return coding.find_clusters(cosines, torch.arange(len(z)))
+        return list(tree.assign(z))
+    return coding.find_clusters(coding.cosines(z), torch.arange(len(z)))
 
 
-def find_left_out(tree: Tree, embeddings: np.ndarray, labels: np.ndarray, shown: Sequence[int]) -> LeftOut:
-    """Takes each of `embeddings` (n, D) for a query and all others for its candidates; draws as the run does."""
+def find_left_out(coding: SelectiveCoding, embeddings: np.ndarray, labels: np.ndarray, shown: Sequence[int]) -> LeftOut:
+    """Takes each of `embeddings` (n, D) for a query and all others for its candidates; selects as the run does.
+
+    `shown`: the queries of which the candidates that are left out are kept.
+    """
     z, classes = torch.from_numpy(embeddings), torch.from_numpy(labels)
-    clusters = query_clusters(tree, z)
+    clusters = query_clusters(coding, z)
     everyone = torch.arange(len(z))
     left_out, hits = np.zeros(len(clusters)), np.zeros(len(clusters))
     alike = 0
@@ -61,8 +67,7 @@ def find_left_out(tree: Tree, embeddings: np.ndarray, labels: np.ndarray, shown:
         others = rows[:, None] != everyone
         same = (classes[rows, None] == classes) & others
         alike += int(same.sum())
-        drawn = tree.coding.left_out([own[rows] for own in clusters], z)
-        for level, mask in enumerate(drawn):
+        for level, mask in enumerate(coding.left_out([of_level[rows] for of_level in clusters], z)):
             out = mask & others
             left_out[level] += int(out.sum())
             hits[level] += int((out & same).sum())
@@ -117,21 +122,27 @@ def draw_negatives(
 
 
 def show_negatives(
-    assigned: Assigned, sample: np.ndarray, queries: int, thumbnails: Thumbnails, numbers: dict[str, Any]
+    coding: SelectiveCoding,
+    assigned: Assigned,
+    sample: np.ndarray,
+    queries: int,
+    thumbnails: Thumbnails,
+    numbers: dict[str, Any],
 ) -> list[Picture]:
-    if not assigned.tree.coding.options.instance_selection:
+    """Each image of `sample` (n,) as a query, and `queries` of them in the picture; nothing without selection."""
+    if not coding.options.instance_selection:
         print("left-out negatives are not shown: the run was trained without instance selection")
         return []
     print(f"negatives: each of {len(sample)} images as a query, the others as candidates", flush=True)
     labels = assigned.labels[sample]
-    found = find_left_out(assigned.tree, assigned.embeddings[sample], labels, choose_queries(labels, queries))
+    found = find_left_out(coding, assigned.embeddings[sample], labels, choose_queries(labels, queries))
     numbers["negatives"] = _numbers_of(found, sample)
     precision, share, recall = (
         " / ".join(f"{getattr(level, name):.1%}" for level in found.levels) for name in ("precision", "share", "recall")
     )
     caption = (
         "Query images on the left, and beside each the negatives that the run's selection leaves out for it at each "
-        "level, drawn by chance as in training. Green frame: an image of the query's class, rightly left out; "
+        "level, chosen by chance as in training. Green frame: an image of the query's class, rightly left out; "
         f"orange: of another class. Over {len(sample)} queries, from the bottom level to the top: {share} of the "
         f"candidates are left out, with precision {precision} (chance: {found.chance:.1%}) and recall {recall}."
     )

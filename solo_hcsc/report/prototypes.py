@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.report import figures
-from solo_hcsc.commands.clustering import Tree
 from solo_hcsc.report.figures import Picture
 from solo_hcsc.report.gallery import GAP, LINE, SIDE, Thumbnails, line, place_row, say, sheet
 
@@ -28,14 +28,15 @@ TREE_LEVELS = 3
 class Assigned:
     """Images and their clusters in a run's tree."""
 
-    tree: Tree
+    tree: Hierarchy
     embeddings: np.ndarray  # (N, D) unit vectors, of the kind that was clustered
-    clusters: list[np.ndarray]  # per level (N,)
+    clusters: Sequence[np.ndarray]  # per level (N,)
     labels: np.ndarray  # (N,)
     names: Sequence[str]  # of the classes
 
     @property
     def top(self) -> int:
+        """The number of the top level."""
         return len(self.clusters) - 1
 
 
@@ -50,6 +51,7 @@ class Node:
     nearest: list[int]  # its images, the nearest to it first
 
     def shares(self, most: int) -> str:
+        """The commonest classes and their shares."""
         return ", ".join(f"{figures.short(name)} ({share:.0%})" for name, share in self.classes[:most])
 
 
@@ -62,12 +64,14 @@ class Branch:
 
     @property
     def leaves(self) -> int:
+        """How many nodes have none below them."""
         return sum(child.leaves for child in self.children) or 1
 
 
-def node(assigned: Assigned, level: int, prototype: int, nearest: int) -> Node:
+def describe(assigned: Assigned, level: int, prototype: int, nearest: int) -> Node:
+    """A prototype with its images, `nearest` of them by name."""
     members = np.flatnonzero(assigned.clusters[level] == prototype)
-    vector = assigned.tree.coding.level(level)[0][prototype].numpy()
+    vector = assigned.tree.levels[level].prototypes[prototype].cpu().numpy()
     order = np.argsort(-(assigned.embeddings[members] @ vector), kind="stable")
     counts = np.bincount(assigned.labels[members], minlength=len(assigned.names))
     classes = [number for number in np.argsort(-counts, kind="stable") if counts[number]]
@@ -85,11 +89,8 @@ def chains(assigned: Assigned) -> list[list[Node]]:
     found = []
     for top in largest(assigned.clusters[-1])[:CHAINS]:
         prototype = largest(assigned.clusters[0][assigned.clusters[-1] == top])[0]
-        chain = [node(assigned, 0, prototype, NEAREST)]
-        for level, parents in enumerate(assigned.tree.parents, start=1):
-            prototype = int(parents[prototype])
-            chain.append(node(assigned, level, prototype, NEAREST))
-        found.append(chain)
+        path = enumerate(assigned.tree.path(prototype))
+        found.append([describe(assigned, level, number, NEAREST) for level, number in path])
     return found
 
 
@@ -104,7 +105,7 @@ def _branch(assigned: Assigned, level: int, prototype: int) -> Branch:
     if level > max(0, assigned.top + 1 - TREE_LEVELS):
         below = largest(assigned.clusters[level - 1][assigned.clusters[level] == prototype])
         children = [_branch(assigned, level - 1, child) for child in below[:CHILDREN]]
-    return Branch(node(assigned, level, prototype, IN_TREE), children)
+    return Branch(describe(assigned, level, prototype, IN_TREE), children)
 
 
 def largest(clusters: np.ndarray) -> list[int]:
@@ -113,8 +114,8 @@ def largest(clusters: np.ndarray) -> list[int]:
     return [int(number) for number in np.argsort(-sizes, kind="stable") if sizes[number]]
 
 
-def record(found: Branch) -> dict[str, Any]:
-    return asdict(found.node) | {"children": [record(child) for child in found.children]}
+def _numbers_of(branch: Branch) -> dict[str, Any]:
+    return asdict(branch.node) | {"children": [_numbers_of(child) for child in branch.children]}
 
 
 # ---- pictures ----
@@ -179,6 +180,7 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
 
 
 def show_prototypes(assigned: Assigned, thumbnails: Thumbnails, numbers: dict[str, Any]) -> list[Picture]:
+    """Chains of prototypes from the bottom to the top, and a part of the tree if it has levels."""
     found = chains(assigned)
     numbers["chains"] = [[asdict(one) for one in chain] for chain in found]
     pictures = [_of_chains(found, thumbnails)]
@@ -186,7 +188,7 @@ def show_prototypes(assigned: Assigned, thumbnails: Thumbnails, numbers: dict[st
         print("no sub-tree is shown: the run has one level of prototypes")
         return pictures
     branch = sub_tree(assigned)
-    numbers["tree"] = record(branch)
+    numbers["tree"] = _numbers_of(branch)
     return [*pictures, _of_tree(branch, thumbnails)]
 
 

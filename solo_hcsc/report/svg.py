@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 
-_DRAWS = frozenset(
+_ELEMENTS = frozenset(
     "svg g defs style symbol use title desc path rect circle ellipse line polyline polygon text tspan textPath image"
     " clipPath mask marker pattern linearGradient radialGradient stop filter feColorMatrix feComponentTransfer"
     " feFuncA feGaussianBlur feOffset feBlend".split()
@@ -21,7 +21,7 @@ def read(file: Path, prefix: str, label: str) -> str:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{file}: cannot be read ({reason}); run solo_hcsc.analyse again") from error
+        raise UserError(f"{file}: cannot be read ({reason}); run solo-hcsc analyse again") from error
     return inline(text, prefix, label, str(file))
 
 
@@ -33,7 +33,7 @@ def inline(text: str, prefix: str, label: str, source: str) -> str:
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
-        raise UserError(f"{source}: not readable as SVG ({error}); run solo_hcsc.analyse again") from error
+        raise UserError(f"{source}: not readable as SVG ({error}); run solo-hcsc analyse again") from error
     for element in root.iter():
         element.tag = _local(element.tag)
         attributes = {_local(name): value for name, value in element.attrib.items()}
@@ -43,7 +43,7 @@ def inline(text: str, prefix: str, label: str, source: str) -> str:
         element.attrib.clear()
         element.attrib.update({name: _renamed(name, value, prefix) for name, value in attributes.items()})
     if root.tag != "svg":
-        raise UserError(f"{source}: not an SVG picture but <{root.tag}>; run solo_hcsc.analyse again")
+        raise UserError(f"{source}: not an SVG picture but <{root.tag}>; run solo-hcsc analyse again")
     root.attrib.update({"role": "img", "aria-label": on_one_line(label)})
     root.tail = None
     return ElementTree.tostring(root, encoding="unicode")
@@ -57,7 +57,7 @@ def proportions(picture: str) -> float:
 
 
 def _refusal(element: ElementTree.Element, attributes: dict[str, str]) -> str | None:
-    if element.tag not in _DRAWS:
+    if element.tag not in _ELEMENTS:
         return f"an element <{element.tag}>"
     for name, value in attributes.items():
         if name.lower().startswith("on"):

@@ -1,17 +1,21 @@
-"""What a comparison of methods found: `comparison.json`, read and checked, and its outcome in words."""
+"""The files of a study, each with one schema that writes it and reads it: comparison.json and analysis.json.
+
+Texts are kept on one line, numbers are finite, and a file that breaks the schema is refused in one line.
+"""
 
 import json
 import math
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.files import read_json, write_whole
 
 
-class Kind(NamedTuple):
+class MeasureKind(NamedTuple):
     """Where a measure comes from and how it is shown."""
 
     evaluation: str
@@ -21,102 +25,193 @@ class Kind(NamedTuple):
     digits: int
     unit: str
 
+    @property
+    def heading(self) -> str:
+        """The title of a column."""
+        return f"{self.title}{self.unit}"
+
     def show(self, value: float) -> str:
+        """A value with the digits that count."""
         return f"{value:.{self.digits}f}"
+
+    def show_mean(self, measure: "Measure") -> str:
+        """The mean, with the spread if there is one."""
+        spread = "" if measure.spread is None else f" ± {self.show(measure.spread)}"
+        return f"{self.show(measure.mean)}{spread}"
 
 
 MEASURES = {
-    "knn": Kind("knn", "acc1", "KNN", "KNN accuracy", 2, " %"),
-    "linear": Kind("linear", "acc1", "Linear", "linear accuracy", 2, " %"),
-    "ami": Kind("clustering", "ami", "AMI", "AMI", 3, ""),
-    "nmi": Kind("clustering", "nmi", "NMI", "NMI", 3, ""),
+    "knn": MeasureKind("knn", "acc1", "KNN", "KNN accuracy", 2, " %"),
+    "linear": MeasureKind("linear", "acc1", "Linear", "linear accuracy", 2, " %"),
+    "ami": MeasureKind("clustering", "ami", "AMI", "AMI", 3, ""),
+    "nmi": MeasureKind("clustering", "nmi", "NMI", "NMI", 3, ""),
 }
 
 
-@dataclass(frozen=True)
-class Measure:
+def _on_one_line(value: Any) -> Any:
+    return on_one_line(value) if isinstance(value, str) else value
+
+
+def _without_gaps(points: Any) -> Any:
+    """A curve's pairs but those without a finite value."""
+    if not isinstance(points, list):
+        return points
+    pairs = [tuple(point) if isinstance(point, list) else point for point in points]
+    return [pair for pair in pairs if not (isinstance(pair, tuple) and pair and _is_gap(pair[-1]))]
+
+
+def _is_gap(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def _file_beside(name: str) -> str:
+    if Path(name).name != name:
+        raise ValueError(f"{name!r} is not the name of a file beside it")
+    return name
+
+
+Text = Annotated[str, BeforeValidator(_on_one_line)]
+Curve = Annotated[list[tuple[int, float]], BeforeValidator(_without_gaps), AfterValidator(sorted)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Measure(_Record):
+    """One measure of a row, over its seeds."""
+
     mean: float
     spread: float | None  # sample standard deviation over seeds; None with one
-    values: list[float]  # one for each seed
+    values: Annotated[list[float], Field(min_length=1)]  # one for each seed
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(_Record):
     """Of pretraining; None where it is not known."""
 
-    epochs: float | None
-    epoch_seconds: float | None
-    seconds: float | None
-    peak_memory: float | None  # bytes
+    epochs: int | None = None
+    epoch_seconds: float | None = None
+    seconds: float | None = None
+    peak_memory: float | None = None  # bytes
 
 
-@dataclass(frozen=True)
-class Run:
+class Evaluated(_Record):
+    """How a run was evaluated."""
+
+    command: Text
+    split: Literal["train", "val"] | None = None  # the images that were clustered, of an evaluation that chooses
+
+
+class SeedRun(_Record):
+    """One pretrained model: a row with one seed."""
+
     seed: int
-    folder: str  # below the comparison's
-    command: str
-    evaluation_commands: list[str]
-    measures: dict[str, float]
+    folder: Text  # below the comparison's
+    command: Text
+    flags: list[Text]  # of pretraining, without --seed
+    evaluations: dict[Text, Evaluated]  # by name
+    measures: dict[Text, float]
     cost: Cost
-    checkpoint: str  # its SHA-256
-    curves: dict[str, list[tuple[int, float]]]  # (epoch from 0, value), without gaps
+    checkpoint_sha256: Text
+    curves: dict[Text, Curve]  # (epoch from 0, value), without gaps
 
 
-@dataclass(frozen=True)
-class Row:
-    name: str
-    flags: str
-    measures: dict[str, Measure]
+class Row(_Record):
+    """A method, or a variant of one, with all its seeds."""
+
+    name: Text
+    base: Text  # the row at equal epochs of which this is a longer version; its own name if it is none
+    epochs: int | None  # asked for
+    flags: list[Text]
+    measures: dict[Text, Measure]
     cost: Cost
-    runs: list[Run]
+    runs: list[SeedRun]
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return max([len(measure.values) for measure in self.measures.values()], default=len(self.runs))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    title: str
-    kind: str
-    budget: str
-    command: str
+class Comparison(_Record):
+    """All of comparison.json."""
+
+    title: Text
+    kind: Literal["compare", "ablate"]
+    budget: Literal["epochs", "seconds"]
+    command: Text
+    settings: dict[str, Any]
+    reference: Text | None = None  # the row that the others of an ablation are seen against
     machine: dict[str, Any]
     versions: dict[str, Any]
-    settings: dict[str, Any]
-    rows: list[Row]
-    failed: dict[str, str]
-    content: dict[str, Any]  # the file's
+    rows: Annotated[list[Row], Field(min_length=1)]
+    failed: dict[Text, Text]  # runs and why they failed
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Comparison":
+        names = [row.name for row in self.rows]
+        if len(set(names)) < len(names):
+            raise ValueError("two rows have the same name")
+        return self
 
     @property
     def ablates(self) -> bool:
+        """Whether its rows are variants of one method."""
         return self.kind == "ablate"
 
     @property
-    def reference(self) -> Row:
+    def reference_row(self) -> Row:
         """The row of an ablation that the others are seen against."""
-        return next((row for row in self.rows if row.name == self.content.get("reference")), self.rows[0])
+        return next((row for row in self.rows if row.name == self.reference), self.rows[0])
 
 
-class Analysis(NamedTuple):
-    """What an analysis of one run wrote: its file's content, and the folder with its pictures."""
+class AnalysisFigure(_Record):
+    """A picture of an analysis."""
 
-    folder: Path
-    content: dict[str, Any]
+    file: Annotated[Text, AfterValidator(_file_beside)]
+    title: Text
+    caption: Text
+
+
+class Analysis(_Record):
+    """All of analysis.json, which lies beside its pictures."""
+
+    method: Text | None
+    checkpoint: Text
+    checkpoint_sha256: Text
+    command: Text
+    flags: list[Text]
+    versions: dict[str, Any]
+    seconds: float
+    data: dict[str, Any]
+    settings: dict[str, Any]
+    numbers: dict[str, Any]
+    figures: list[AnalysisFigure]
 
 
 def read(folder: Path) -> Comparison:
+    """The comparison in a folder."""
     file = folder / "comparison.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     if not file.is_file():
-        raise UserError(f"{file}: there is no such file; run solo_hcsc.compare first")
-    content = read_json(file)
-    try:
-        return _comparison(content)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UserError(_foreign(file, "solo_hcsc.compare", error)) from error
+        raise UserError(f"{file}: there is no such file; run solo-hcsc compare first")
+    return _validated(Comparison, file, "compare")
 
 
-def read_analysis(folder: Path, run: Run) -> Analysis | None:
-    """A run's analysis, if there is one."""
-    where = folder / run.folder / "analysis"
+def write(folder: Path, comparison: Comparison) -> None:
+    """Writes comparison.json into a folder."""
+    write_whole(folder / "comparison.json", json.dumps(comparison.model_dump(), indent=1) + "\n")
+
+
+def analysis_folder(folder: Path, run: SeedRun) -> Path:
+    """Where the analysis of a run of the comparison in `folder` is, if there is one."""
+    return folder / run.folder / "analysis"
+
+
+def read_analysis(folder: Path, run: SeedRun) -> Analysis | None:
+    """The analysis of a run of the comparison in `folder`, if there is one."""
+    where = analysis_folder(folder, run)
     file = where / "analysis.json"
     try:
         if not where.resolve().is_relative_to(folder.resolve()):
@@ -125,214 +220,28 @@ def read_analysis(folder: Path, run: Run) -> Analysis | None:
             return None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from error
+    return _validated(Analysis, file, "analyse")
+
+
+def write_analysis(folder: Path, analysis: Analysis) -> None:
+    """Writes analysis.json into the folder of its pictures."""
+    write_whole(folder / "analysis.json", json.dumps(analysis.model_dump(), indent=2) + "\n")
+
+
+_Model = TypeVar("_Model", bound=_Record)
+
+
+def _validated(model: type[_Model], file: Path, command: str) -> _Model:
     content = read_json(file)
     try:
-        _take(content, "numbers", dict)
-        for figure in _take(content, "figures", list):
-            texts = [_take(figure, name, str) for name in ("file", "title", "caption")]
-            if Path(texts[0]).name != texts[0]:
-                raise ValueError(f"figures: {texts[0]!r} is not the name of a file beside it")
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(_foreign(file, "solo_hcsc.analyse", error)) from error
-    return Analysis(where, content)
+        return model.model_validate(content)
+    except ValidationError as error:
+        reason = _reason(error.errors(include_url=False))
+        raise UserError(f"{file}: not what solo-hcsc {command} writes ({reason}); repeat it") from error
 
 
-def read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
-
-
-def outcome(comparison: Comparison) -> list[tuple[str, str]]:
-    """The best row in each accuracy and its lead over the others, as the subject of a sentence and the rest of it."""
-    found = [sentence for measure in ("knn", "linear") if (sentence := _outcome(comparison, measure))]
-    same = len(found) == 2 and found[0][0] == found[1][0]
-    if same:
-        found[1] = ("", f"It also{found[1][1]}")
-    if same and comparison.kind == "compare":
-        time = _at_equal_time(_ranked(comparison, "knn"))
-        found += [("", time)] if time else []
-    return found
-
-
-def _outcome(comparison: Comparison, measure: str) -> tuple[str, str] | None:
-    kind = MEASURES[measure]
-    ranked = _ranked(comparison, measure)
-    if not ranked:
-        return None
-    best, *others = ranked
-    top = best.measures[measure]
-    reached = f"{kind.show(top.mean)}{kind.unit}"
-    if not others:
-        return quoted(best.name), f" has a {kind.long} of {reached}; there is none to compare it with."
-    groups: dict[str, list[str]] = {"clear": [], "close": [], "unknown": [], "level": []}
-    for row in others:
-        other = row.measures[measure]
-        gap = top.mean - other.mean
-        apart = f"{quoted(row.name)} (by {kind.show(gap)} points)"
-        if gap == 0:
-            groups["level"].append(quoted(row.name))
-        elif top.spread is None or other.spread is None:
-            groups["unknown"].append(apart)
-        else:
-            groups["clear" if gap > top.spread + other.spread else "close"].append(apart)
-    said = {
-        "clear": "ahead of {} by more than the spread over seeds",
-        "close": "ahead of {} only within the spread over seeds",
-        "unknown": "ahead of {}, with one seed and so no spread over seeds to judge that by",
-        "level": "level with {}",
-    }
-    parts = [said[name].format(listed(names)) for name, names in groups.items() if names]
-    missing = len(comparison.rows) - len(ranked)
-    what = "variants" if comparison.ablates else "methods"
-    among = f" of the {len(ranked)} {what} that have one" if missing else ""
-    return quoted(best.name), f" has the best {kind.long}{among}, {reached}: {'; '.join(parts)}."
-
-
-def _ranked(comparison: Comparison, measure: str) -> list[Row]:
-    """The rows that have a measure, the best first."""
-    having = [row for row in comparison.rows if measure in row.measures]
-    return sorted(having, key=lambda row: -row.measures[measure].mean)
-
-
-def _at_equal_time(ranked: Sequence[Row]) -> str | None:
-    """Whether those behind had less time than the best, by the epochs that `--budget seconds` would give them."""
-    best, *others = ranked
-    pace, epochs = best.cost.epoch_seconds, best.cost.epochs
-    timed: dict[str, list[tuple[float, float]]] = {}  # of each method, also with more epochs: epochs and their seconds
-    for row in others:
-        if row.cost.epoch_seconds and row.cost.epochs:
-            timed.setdefault(method_of(row.name), []).append((row.cost.epochs, row.cost.epoch_seconds))
-    if not pace or not epochs or not timed:
-        return None
-    counts = {name: round(epochs * pace / min(seconds for _, seconds in rows)) for name, rows in timed.items()}
-    more = {name: count for name, count in counts.items() if count > max(had for had, _ in timed[name])}
-    if more:
-        told = listed([f"{count} of {quoted(name)}" for name, count in more.items()])
-        advice = "" if any(len(timed[name]) > 1 for name in more) else "; --budget seconds adds those"
-        return f"In the time of its {epochs:g} epochs there are {told}{advice}."
-    return "None gets more epochs in the same time than here, so it leads at equal time too."
-
-
-def method_of(row: str) -> str:
-    """The name of a row without the epochs of one that has more."""
-    return re.sub(r", \d+ epochs$", "", row)
-
-
-def best_in(rows: Iterable[Row], measure: str) -> float | None:
-    return max((row.measures[measure].mean for row in rows if measure in row.measures), default=None)
-
-
-def quoted(name: str) -> str:
-    """A name within a sentence."""
-    return name if name.replace("_", "").replace("-", "").isalnum() else f"“{name}”"
-
-
-def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _comparison(content: Any) -> Comparison:
-    rows = [_row(row) for row in _take(content, "rows", list)]
-    if not rows:
-        raise ValueError("rows: there are none")
-    names = [row.name for row in rows]
-    if len(set(names)) < len(names):
-        raise ValueError("rows: two have the same name")
-    failed = _take(content, "failed", dict)
-    return Comparison(
-        title=_text(content, "title"),
-        kind=_one_of(content, "kind", ("compare", "ablate")),
-        budget=_one_of(content, "budget", ("epochs", "seconds")),
-        command=_text(content, "command"),
-        machine=_take(content, "machine", dict),
-        versions=_take(content, "versions", dict),
-        settings=_take(content, "settings", dict),
-        rows=rows,
-        failed={str(name): str(reason) for name, reason in failed.items()},
-        content=content,
-    )
-
-
-def _row(row: Any) -> Row:
-    measures = {
-        name: Measure(
-            mean=_number(found, "mean"),
-            spread=_number_or_none(found, "spread"),
-            values=[_finite("values", value) for value in _take(found, "values", list)],
-        )
-        for name, found in _take(row, "measures", dict).items()
-    }
-    for name, measure in measures.items():
-        if not measure.values:
-            raise ValueError(f"{name}: a mean without values")
-    return Row(
-        _text(row, "name"),
-        _text(row, "flags"),
-        measures,
-        _cost(_take(row, "cost", dict)),
-        [_run(run) for run in _take(row, "runs", list)],
-    )
-
-
-def _run(run: Any) -> Run:
-    return Run(
-        seed=int(_number(run, "seed")),
-        folder=_text(run, "folder"),
-        command=_text(run, "command"),
-        evaluation_commands=[str(line) for line in _take(run, "evaluation_commands", list)],
-        measures={name: _finite(name, value) for name, value in _take(run, "measures", dict).items()},
-        cost=_cost(run),
-        checkpoint=_text(run, "checkpoint_sha256"),
-        curves={name: _curve(name, points) for name, points in _take(run, "curves", dict).items()},
-    )
-
-
-def _curve(name: str, points: Any) -> list[tuple[int, float]]:
-    if not isinstance(points, list):
-        raise TypeError(f"{name}: {points!r:.40} is not a list")
-    pairs = sorted((int(_finite(name, epoch)), value) for epoch, value in points)
-    return [(epoch, float(value)) for epoch, value in pairs if value is not None and math.isfinite(value)]
-
-
-def _cost(content: dict[str, Any]) -> Cost:
-    return Cost(*(_number_or_none(content, name) for name in ("epochs", "epoch_seconds", "seconds", "peak_memory")))
-
-
-def _take(content: Any, name: str, kind: type) -> Any:
-    if not isinstance(content, dict):
-        raise TypeError(f"{content!r:.40} where {name!r} was expected")
-    value = content[name]
-    if not isinstance(value, kind):
-        raise TypeError(f"{name}: {value!r:.40} is not a {kind.__name__}")
-    return value
-
-
-def _text(content: Any, name: str) -> str:
-    return on_one_line(_take(content, name, str))
-
-
-def _one_of(content: Any, name: str, known: Sequence[str]) -> str:
-    value = _text(content, name)
-    if value not in known:
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(known)}")
-    return value
-
-
-def _number(content: Any, name: str) -> float:
-    return _finite(name, content[name])
-
-
-def _number_or_none(content: Any, name: str) -> float | None:
-    return None if content.get(name) is None else _finite(name, content[name])
-
-
-def _finite(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise TypeError(f"{name}: {value!r:.40} is not a number")
-    return float(value)
-
-
-def _foreign(file: Path, writer: str, error: Exception) -> str:
-    return f"{file}: not what {writer} writes ({type(error).__name__}: {error}); repeat it"
+def _reason(errors: Sequence[Any]) -> str:
+    first = errors[0]
+    message = first["msg"].removeprefix("Value error, ")
+    where = ".".join(map(str, first["loc"]))
+    return on_one_line(f"{where}: {message}" if where else message)

@@ -1,8 +1,8 @@
 """Many runs side by side, each pretrained and evaluated by the commands that a user would type.
 
-`OUT/NAME/seed-N` has a run: its log, what the commands wrote, and `run.json` once pretraining is finished. What is
-finished is not repeated, and what was interrupted goes on. Several processes may work on one folder: each run is taken
-by one of them.
+`OUT/NAME` has `row.json`, the row as it was asked for, and `seed-N`: a run with its log, what the commands wrote, and
+`run.json` once pretraining is finished. What is finished is not repeated, and what was interrupted goes on. Several
+processes may work on one folder: each run is taken by one of them.
 """
 
 import fcntl
@@ -17,16 +17,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.study.record import read_json
+from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.training.progress import clock
-from solo_hcsc.evaluation.results import read_metrics, read_results, write_whole
+from solo_hcsc.cli.files import read_json, write_whole
+from solo_hcsc.evaluation.results import read_metrics, read_results
+
+PRETRAINING = "pretraining"  # the role that args.json gives a run
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Variant:
 
     name: str
     flags: tuple[str, ...]  # of pretraining, without --seed
+    epochs: int
+    base: str  # the row at equal epochs of which this is a longer one; its own name if it is none
 
     @property
     def folder(self) -> str:
@@ -42,12 +46,13 @@ class Variant:
 
     def longer(self, epochs: int) -> "Variant":
         """The same with more epochs, as a row of its own."""
-        return Variant(f"{self.name}, {epochs} epochs", (*self.flags, "--max_epochs", str(epochs)))
+        flags = (*self.flags, "--max_epochs", str(epochs))
+        return Variant(f"{self.name}, {epochs} epochs", flags, epochs, self.name)
 
     def begun_longer(self, out: Path) -> int | None:
         """The epochs of such a row that the folder has, finished or not."""
-        names = (folder.name for folder in out.glob(f"{self.folder}-*-epochs"))
-        counts = [int(epochs) for name in names if (epochs := name[len(self.folder) + 1 : -len("-epochs")]).isdigit()]
+        rows = [read_json(file) for file in out.glob("*/row.json")]
+        counts = [row["epochs"] for row in rows if row["base"] == self.name and row["name"] != self.name]
         return max(counts, default=None)
 
 
@@ -55,7 +60,7 @@ class Variant:
 class Evaluation:
     """A command on a finished run."""
 
-    module: str
+    command: str
     result: str  # the name, or a pattern of it, of the file that it writes below the run's folder
     flags: tuple[str, ...] = ()
     into: tuple[str, ...] = ()  # a flag and the folder for it below the run's; others write beside the checkpoint
@@ -66,15 +71,16 @@ class Evaluation:
         return ["--pretrained_feature_extractor", str(run), *self.flags, *where]
 
     def flags_of_result(self, run: Path) -> tuple[str, ...] | None:
-        """The flags that the run's newest result was made with; None without one."""
+        """The flags that the run's newest result was made with, but for those that name places; None without one."""
         files = sorted(run.rglob(self.result), key=lambda file: file.stat().st_mtime)
         if not files:
             return None
         content = read_json(files[-1])
-        if not isinstance(content, dict) or not isinstance(content.get("command"), str):
-            raise UserError(f"{files[-1]}: not a result of solo_hcsc.{self.module}; remove it to repeat that")
-        words = tuple(shlex.split(content["command"]))[5:]  # after python -m NAME --pretrained_feature_extractor RUN
-        return words[: -len(self.into)] if self.into else words
+        if not isinstance(content, dict) or not isinstance(content.get("flags"), list):
+            raise UserError(f"{files[-1]}: not a result of solo-hcsc {self.command}; remove it to repeat that")
+        words = iter(content["flags"])
+        places = ("--pretrained_feature_extractor", *self.into[:1])
+        return tuple(word for word in words if word not in places or next(words, None) is None)
 
 
 @dataclass(frozen=True)
@@ -82,13 +88,15 @@ class Finished:
     """A pretrained run; `run.json` has it."""
 
     name: str
+    base: str
+    epochs: int
     seed: int
     flags: list[str]
     folder: Path
 
     @property
     def command(self) -> str:
-        return f"python -m solo_hcsc.pretrain {shlex.join([*self.flags, '--seed', str(self.seed)])}"
+        return f"solo-hcsc pretrain {shlex.join([*self.flags, '--seed', str(self.seed)])}"
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -100,13 +108,20 @@ class Finished:
         """What was logged once per epoch, by its name in metrics.csv: pairs of epoch and value."""
         found: dict[str, dict[int, float]] = {}
         # A run that was interrupted has a folder for each of its parts; the later one counts.
-        for file in sorted(self.folder.glob("*/*/metrics.csv"), key=lambda file: file.stat().st_mtime):
+        for file in sorted(self._pretraining_metrics(), key=lambda file: file.stat().st_mtime):
             for name, values in read_metrics(file, _once_per_epoch).items():
                 found.setdefault(name, {}).update(values)
         return {name: sorted(values.items()) for name, values in found.items()}
 
+    def _pretraining_metrics(self) -> Iterator[Path]:
+        """The metrics.csv of pretraining, as opposed to those of classifiers on its encoder."""
+        for file in self.folder.rglob("metrics.csv"):
+            arguments = file.with_name("args.json")
+            if arguments.is_file() and read_json(arguments).get("role") == PRETRAINING:
+                yield file
+
     @property
-    def cost(self) -> dict[str, float]:
+    def cost(self) -> dict[str, Any]:
         """Epochs, seconds in all and of the median epoch, and the most memory in bytes, of the GPU if there is one."""
         curves = self.curves
         missing = [name for name in ("epoch_seconds", "memory_mb") if name not in curves]
@@ -168,23 +183,23 @@ class Experiments:
         """A run from pretraining to its last evaluation, or what is left of it; False if it was pretrained before."""
         folder = self._folder(variant, seed)
         folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder.parent / "row.json", json.dumps(asdict(variant), indent=2) + "\n")
         log, record = folder / "log.txt", folder / "run.json"
         with taking(folder) as lock:
             steps = self._steps(variant, seed, first)
-            for module, flags in steps:
-                print(f"    {module} ...", end="", flush=True)
-                seconds = call(module, flags, log, lock)
+            for command, flags in steps:
+                print(f"    {command} ...", end="", flush=True)
+                seconds = call(command, flags, log, lock)
                 print(f" {clock(seconds)}", flush=True)
-                if module == "pretrain":
-                    done = {"name": variant.name, "seed": seed, "flags": list(variant.flags)}
-                    write_whole(record, json.dumps(done, indent=2) + "\n")
+                if command == "pretrain":
+                    write_whole(record, json.dumps(asdict(variant) | {"seed": seed}, indent=2) + "\n")
         found = read_run(record)
         shown = ", ".join(f"{name} {_headline(result)}" for name, result in found.results.items())
         print(f"    {'' if steps else 'finished before: '}{shown}", flush=True)
-        return any(module == "pretrain" for module, _ in steps)
+        return any(command == "pretrain" for command, _ in steps)
 
     def _steps(self, variant: Variant, seed: int, first: bool) -> list[tuple[str, list[str]]]:
-        """The commands that a run still needs: modules and their flags."""
+        """The commands that a run still needs, and their flags."""
         folder = self._folder(variant, seed)
         steps = []
         if not (folder / "run.json").is_file():
@@ -192,7 +207,7 @@ class Experiments:
             flags = [*variant.flags, "--seed", str(seed), "--checkpoint_dir", str(folder), *again]
             steps.append(("pretrain", flags))
         steps += [
-            (evaluation.module, evaluation.of(folder))
+            (evaluation.command, evaluation.of(folder))
             for evaluation in self.evaluations
             if (first or not evaluation.first_seed_only) and evaluation.flags_of_result(folder) != evaluation.flags
         ]
@@ -214,8 +229,8 @@ def finished_runs(out: Path) -> list[Finished]:
 
 def read_run(file: Path) -> Finished:
     try:
-        return Finished(**json.loads(file.read_text()), folder=file.parent)
-    except (OSError, ValueError, TypeError) as error:
+        return Finished(**read_json(file), folder=file.parent)
+    except (UserError, TypeError) as error:
         raise UserError(f"{file}: not a run's record ({error}); remove it to repeat the run") from error
 
 
@@ -237,7 +252,7 @@ def check_judged_alike(out: Path, evaluations: Sequence[Evaluation], again: Call
         before = evaluation.flags_of_result(run.folder)
         if before is not None and before != evaluation.flags:
             raise UserError(
-                f"--out {out}: {evaluation.module} of {run.name}, seed {run.seed} "
+                f"--out {out}: {evaluation.command} of {run.name}, seed {run.seed} "
                 f"{_other_flags(before, evaluation.flags)}; name that run too, which repeats it, or give another folder"
             )
 
@@ -261,14 +276,14 @@ def taking(folder: Path) -> Iterator[int]:
         os.close(lock)
 
 
-def call(module: str, flags: Sequence[str], log: Path, lock: int) -> float:
+def call(command: str, flags: Sequence[str], log: Path, lock: int) -> float:
     """Runs a command with its output in a log; returns its seconds. Ends it where this process is ended."""
     started = time.monotonic()
     with log.open("a") as out:
-        out.write(f"\n$ python -m solo_hcsc.{module} {shlex.join(flags)}\n")
+        out.write(f"\n$ solo-hcsc {command} {shlex.join(flags)}\n")
         out.flush()
-        command = [sys.executable, "-m", f"solo_hcsc.{module}", *flags]
-        process = subprocess.Popen(command, stdout=out, stderr=out, pass_fds=[lock])
+        words = [sys.executable, "-m", "solo_hcsc", command, *flags]
+        process = subprocess.Popen(words, stdout=out, stderr=out, pass_fds=[lock])
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             code = process.wait()
@@ -278,7 +293,7 @@ def call(module: str, flags: Sequence[str], log: Path, lock: int) -> float:
                 process.terminate()
                 process.wait()
     if code:
-        raise RunFailed(f"{module} ended with code {code}: {_last_line(log)}; log: {log}")
+        raise RunFailed(f"{command} ended with code {code}: {_last_line(log)}; log: {log}")
     return time.monotonic() - started
 
 

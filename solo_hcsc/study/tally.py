@@ -1,89 +1,95 @@
-"""What a folder of runs comes to: mean and spread over seeds, cost and curves, in `comparison.json`."""
+"""What finished runs come to: mean and spread over seeds, cost and curves."""
 
-import json
 import os
 import platform
-import shlex
 import statistics
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.study.record import MEASURES
-from solo_hcsc.study.runner import Finished, finished_runs
-from solo_hcsc.evaluation.results import versions, write_whole
+import torch
+
+from solo_hcsc.evaluation.results import versions
+from solo_hcsc.study.record import MEASURES, Comparison, Cost, Evaluated, Measure, Row, SeedRun
+from solo_hcsc.study.runner import Finished
 
 _CURVES = ("val_knn_acc1", "val_acc1", "left_out")  # beginnings of names in metrics.csv
 
 
-def write(out: Path, about: dict[str, Any], names: Sequence[str], failed: dict[str, str]) -> None:
-    """Reads the runs of the rows `names` below `out` and writes what they come to."""
-    runs = finished_runs(out)
-    by_name = {name: list(group) for name, group in groupby(runs, key=lambda run: run.name)}
-    comparison = {
-        **about,
-        "machine": machine(),
-        "versions": versions(),
-        "rows": [row_of(name, by_name[name], out) for name in names],
-        "failed": failed,
-    }
-    write_whole(out / "comparison.json", json.dumps(comparison, indent=1) + "\n")
+def tally(
+    out: Path, runs: Sequence[Finished], order: Sequence[str], about: Mapping[str, Any], failed: Mapping[str, str]
+) -> Comparison:
+    """The comparison that runs below a folder come to.
+
+    Args:
+        out: The folder.
+        runs: All that are finished.
+        order: The names of the rows, each of which has a run.
+        about: The other fields of a `Comparison`: title, kind, budget, command, settings, reference.
+        failed: Runs that failed, and why.
+    """
+    rows = [row_of([run for run in runs if run.name == name], out) for name in order]
+    return Comparison(**about, machine=machine(), versions=versions(), rows=rows, failed=dict(failed))
 
 
-def row_of(name: str, runs: Sequence[Finished], out: Path) -> dict[str, Any]:
-    described = [describe(run, out) for run in runs]
+def row_of(runs: Sequence[Finished], out: Path) -> Row:
+    """The row of all seeds of one variant."""
+    found = [seed_run(run, out) for run in runs]
     measures = {}
-    for measure in MEASURES:
-        values = [one["measures"][measure] for one in described if measure in one["measures"]]
+    for name in MEASURES:
+        values = [run.measures[name] for run in found if name in run.measures]
         if values:
             spread = statistics.stdev(values) if len(values) > 1 else None
-            measures[measure] = {"mean": statistics.mean(values), "spread": spread, "values": values}
-    fastest = min(described, key=lambda one: one["epoch_seconds"])  # other work on the machine only adds
-    cost = {key: fastest[key] for key in ("epochs", "epoch_seconds", "seconds")}
-    cost["peak_memory"] = max(one["peak_memory"] for one in described)
-    return {
-        "name": name,
-        "flags": shlex.join(runs[0].flags),
-        "measures": measures,
-        "cost": cost,
-        "runs": described,
-    }
+            measures[name] = Measure(mean=statistics.mean(values), spread=spread, values=values)
+    fastest = min(runs, key=lambda run: run.cost["epoch_seconds"])  # other work on the machine only adds
+    peak = max(run.cost["peak_memory"] for run in runs)
+    first = runs[0]
+    return Row(
+        name=first.name,
+        base=first.base,
+        epochs=first.epochs,
+        flags=list(first.flags),
+        measures=measures,
+        cost=Cost.model_validate({**fastest.cost, "peak_memory": peak}),
+        runs=found,
+    )
 
 
-def describe(run: Finished, out: Path) -> dict[str, Any]:
+def seed_run(run: Finished, out: Path) -> SeedRun:
+    """What is recorded of one run."""
     results = run.results
-    measures = {
-        name: results[kind.evaluation]["metrics"][kind.metric]
-        for name, kind in MEASURES.items()
-        if kind.evaluation in results
-    }
-    return {
-        "seed": run.seed,
-        "folder": run.folder.relative_to(out).as_posix(),
-        "command": run.command,
-        "evaluation_commands": [result["command"] for result in results.values()],
-        "measures": measures,
-        **run.cost,
-        "checkpoint_sha256": next((result["checkpoint_sha256"] for result in results.values()), ""),
-        "curves": {name: curve for name, curve in run.curves.items() if name.startswith(_CURVES)},
-    }
+    return SeedRun(
+        seed=run.seed,
+        folder=run.folder.relative_to(out).as_posix(),
+        command=run.command,
+        flags=list(run.flags),
+        evaluations={
+            name: Evaluated(command=result["command"], split=result["settings"].get("split"))
+            for name, result in results.items()
+        },
+        measures={
+            name: results[kind.evaluation]["metrics"][kind.metric]
+            for name, kind in MEASURES.items()
+            if kind.evaluation in results
+        },
+        cost=Cost.model_validate(run.cost),
+        checkpoint_sha256=next((result["checkpoint_sha256"] for result in results.values()), ""),
+        curves={name: list(curve) for name, curve in run.curves.items() if name.startswith(_CURVES)},
+    )
 
 
 def machine() -> dict[str, Any]:
     """What the seconds were measured on."""
-    import torch
-
-    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": names,
+        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
     }
 
 
 def processor() -> str:
+    """The processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

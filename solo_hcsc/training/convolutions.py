@@ -2,7 +2,10 @@
 
 import torch
 import torch.nn.functional as F
+from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
+
+from solo_hcsc.cli.console import announce
 
 
 class Trimmed(nn.Conv2d):
@@ -28,10 +31,39 @@ class Trimmed(nn.Conv2d):
         return (used[0], used[-1] + 1) if used else (0, kernel)
 
 
-def make_fast(model: nn.Module) -> None:
-    """Replaces the model's plain convolutions and has them work channel by channel, which suits a CPU."""
-    for module in model.modules():
-        plain = type(module) is nn.Conv2d and module.padding_mode == "zeros" and module.dilation == (1, 1)
-        if plain and not isinstance(module.padding, str):
-            module.__class__ = Trimmed
+class FastConvolutions(Callback):
+    """Has a model's plain convolutions skip padding and work channel by channel while it trains on a CPU.
+
+    The modules are of another class only from the beginning of a fit to its end.
+    """
+
+    def __init__(self) -> None:
+        self._changed: list[nn.Module] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._changed = make_fast(pl_module)
+        announce(f"on the CPU {len(self._changed)} convolutions skip what only meets padding, channels last")
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        make_plain(self._changed)
+        self._changed = []
+
+
+def make_fast(model: nn.Module) -> list[nn.Module]:
+    """Replaces the model's plain convolutions and lays its weights out channels last; returns what it replaced."""
+    plain = [module for module in model.modules() if _is_plain(module)]
+    for module in plain:
+        module.__class__ = Trimmed
     model.to(memory_format=torch.channels_last)
+    return plain
+
+
+def make_plain(modules: list[nn.Module]) -> None:
+    for module in modules:
+        module.__class__ = nn.Conv2d
+
+
+def _is_plain(module: nn.Module) -> bool:
+    if type(module) is not nn.Conv2d:
+        return False
+    return module.padding_mode == "zeros" and module.dilation == (1, 1) and not isinstance(module.padding, str)

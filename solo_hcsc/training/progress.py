@@ -1,27 +1,20 @@
 """What a training run shows: a bar with the loss on a terminal, a line per epoch elsewhere."""
 
-import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 from tqdm import tqdm
 
+from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import is_main_process
 
 
 def progress_callback(refresh_rate: int) -> Callback:
     return LossBar(refresh_rate) if sys.stderr.isatty() else EpochLines()
-
-
-def clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) -> Iterator[Any]:
@@ -46,24 +39,6 @@ def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) 
 def loss_of(outputs: Any) -> Any:
     """The loss in what a training step returned."""
     return outputs["loss"] if isinstance(outputs, dict) else outputs
-
-
-class Cost(Callback):
-    """Logs what each epoch took: its seconds, and the most memory that the main process had until then."""
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._started = time.monotonic()
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._started = time.monotonic()
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        cost = {"epoch_seconds": time.monotonic() - self._started, "memory_mb": memory / 1e6}
-        if pl_module.device.type == "cuda":
-            cost["gpu_memory_mb"] = torch.cuda.max_memory_allocated(pl_module.device) / 1e6
-        pl_module.log_dict(cost, rank_zero_only=True)
 
 
 class LossBar(TQDMProgressBar):

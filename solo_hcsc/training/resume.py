@@ -1,18 +1,19 @@
 """From which checkpoint a run goes on, and whether it can."""
 
-import json
 import time
-from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.evaluation.encoders import load_checkpoint, recorded_args, weights_in
 from solo_hcsc.cli.errors import UserError, note
-from solo_hcsc.training.saving import recorded
+from solo_hcsc.cli.files import read_json
+from solo_hcsc.training.checkpoints import load_checkpoint, recorded_flags, weights_in
+from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.training.saving import as_recorded
+from solo_hcsc.training.settings import Loop, Resume
 
 # What may differ between a run and its continuation: where things are written, what is shown, when to stop.
 _MAY_DIFFER = frozenset(
@@ -27,57 +28,59 @@ class FinishedError(UserError):
     """The checkpoint to resume from is the run's last."""
 
 
-def find_resume(args: Namespace, model: LightningModule) -> Path | None:
-    """The checkpoint named by its flag or, with `--auto_resume`, the newest that is whole of a run with these flags."""
-    if args.resume_from_checkpoint is not None:
-        check_resume(args.resume_from_checkpoint, model, args)
-        return args.resume_from_checkpoint
-    if not args.auto_resume:
+def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) -> Path | None:
+    """The checkpoint named by its flag or, with `--auto_resume`, the newest that is whole of a run with these flags.
+
+    `runs`: the folder of the method's runs.
+    """
+    if resume.resume_from_checkpoint is not None:
+        check_resume(resume.resume_from_checkpoint, model, loop)
+        return resume.resume_from_checkpoint
+    if not resume.auto_resume:
         return None
-    folder = args.checkpoint_dir / args.method
-    youngest = time.time() - args.auto_resumer_max_hours * 3600
-    matching = [(_written(path), path) for run in _runs_of(folder, args) for path in run.glob("*.ckpt")]
+    youngest = time.time() - resume.auto_resumer_max_hours * 3600
+    matching = [(_written(path), path) for run in _runs_of(runs, resume.recorded) for path in run.glob("*.ckpt")]
     for written, path in sorted(matching, reverse=True):
         if written < youngest:
-            note(f"--auto_resume: {path} is older than --auto_resumer_max_hours {args.auto_resumer_max_hours}")
+            note(f"--auto_resume: {path} is older than --auto_resumer_max_hours {resume.auto_resumer_max_hours}")
             break
         try:
-            check_resume(path, model, args)
+            check_resume(path, model, loop)
             return path
         except FinishedError:
             raise
         except UserError as broken:
             note(f"--auto_resume: {broken}; looking for an older one")
-    note(f"--auto_resume: no checkpoint to go on from below {folder}; starting anew")
+    note(f"--auto_resume: no checkpoint to go on from below {runs}; starting anew")
     return None
 
 
-def _runs_of(folder: Path, args: Namespace) -> Iterator[Path]:
+def _runs_of(folder: Path, flags: Mapping[str, Any]) -> Iterator[Path]:
     """The folders of runs that had the same flags; says why another run that has checkpoints does not count."""
-    own = recorded(args)
-    resolved = {name for value in own.values() if isinstance(value, dict) for name in value}  # what a preset filled in
-    compared = own.keys() - resolved - _MAY_DIFFER
+    ours = as_recorded(flags)
+    resolved = {name for value in ours.values() if isinstance(value, dict) for name in value}  # what a preset filled in
+    compared = ours.keys() - resolved - _MAY_DIFFER
     for file in folder.rglob("args.json"):
         if not any(file.parent.glob("*.ckpt")):
             continue
         try:
-            theirs = json.loads(file.read_text())
-            differing = [name for name in own if name in compared and own[name] != theirs.get(name)]
-        except (OSError, ValueError, AttributeError) as error:
+            theirs = read_json(file)
+            differing = [name for name in ours if name in compared and ours[name] != theirs.get(name)]
+        except (UserError, AttributeError) as error:
             note(f"--auto_resume: {file} cannot be read ({error}); leaving that run alone")
             continue
         if not differing:
             yield file.parent
         else:
-            name, value = _first_difference(differing, own, theirs)
+            name, value = _first_difference(differing, ours, theirs)
             note(f"--auto_resume: leaving {file.parent} alone, which had --{name} {value}")
 
 
-def _first_difference(differing: list[str], own: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, Any]:
+def _first_difference(differing: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, Any]:
     """A flag's name and its value there; a method's options are flags themselves."""
     name, value = differing[0], theirs.get(differing[0])
-    if isinstance(own[name], dict) and isinstance(value, dict):
-        return _first_difference([key for key in own[name] if own[name][key] != value.get(key)], own[name], value)
+    if isinstance(ours[name], dict) and isinstance(value, dict):
+        return _first_difference([key for key in ours[name] if ours[name][key] != value.get(key)], ours[name], value)
     return name, " ".join(map(str, value)) if isinstance(value, list) else value
 
 
@@ -88,7 +91,7 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def check_resume(path: Path, model: LightningModule, args: Namespace) -> None:
+def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:
     """Refuses a checkpoint that cannot be read or gone on from, before anything is written."""
     checkpoint = load_checkpoint(path)
     for name, options in getattr(model, "resolved_options", {}).items():
@@ -102,17 +105,18 @@ def check_resume(path: Path, model: LightningModule, args: Namespace) -> None:
                 "use its flags, or start anew"
             )
     finished = finished_epochs(checkpoint)
-    if finished is not None and finished >= args.max_epochs:
-        raise FinishedError(f"{path} has finished epoch {finished} of {args.max_epochs}: raise --max_epochs")
+    if finished is not None and finished >= loop.max_epochs:
+        raise FinishedError(f"{path} has finished epoch {finished} of {loop.max_epochs}: raise --max_epochs")
     steps = checkpoint.get("global_step")
-    if isinstance(steps, int) and 0 < args.max_steps <= steps:
-        raise FinishedError(f"{path} has done step {steps} of {args.max_steps}: raise --max_steps")
+    if isinstance(steps, int) and 0 < loop.max_steps <= steps:
+        raise FinishedError(f"{path} has done step {steps} of {loop.max_steps}: raise --max_steps")
     state = weights_in(checkpoint, path)
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
-    own = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
-    missing = [key for key in own if key not in state]
-    unexpected = [key for key in state if key not in model.state_dict()]
-    other = [key for key in own if key in state and own[key].shape != getattr(state[key], "shape", None)]
+    known = model.state_dict()
+    tensors = {key: value for key, value in known.items() if isinstance(value, torch.Tensor)}
+    missing = [key for key in tensors if key not in state]
+    unexpected = [key for key in state if key not in known]
+    other = [key for key in tensors if key in state and tensors[key].shape != getattr(state[key], "shape", None)]
     if missing or unexpected or other:
         raise UserError(
             f"{path}: not a checkpoint of this run's method and encoder "
@@ -126,20 +130,12 @@ def check_resume(path: Path, model: LightningModule, args: Namespace) -> None:
         )
 
 
-def check_same_flags(path: Path, args: Namespace) -> None:
+def check_same_flags(path: Path, flags: Mapping[str, Any]) -> None:
     """Refuses to go on with flags other than those that the evaluation began with: its result would not tell."""
-    own, theirs = recorded(args), recorded_args(path)
+    ours, theirs = as_recorded(flags), recorded_flags(path)
     elsewhere = {"pretrained_feature_extractor", "data_dir", "name"}  # the encoder's hash is among the flags
-    for name in sorted(own.keys() - _MAY_DIFFER - elsewhere - {"max_epochs"}):
-        if name in theirs and own[name] != theirs[name]:
+    for name in sorted(ours.keys() - _MAY_DIFFER - elsewhere - {"max_epochs"}):
+        if name in theirs and ours[name] != theirs[name]:
             raise UserError(
-                f"{path} was trained with --{name} {theirs[name]}, not {own[name]}; use its flags, or start anew"
+                f"{path} was trained with --{name} {theirs[name]}, not {ours[name]}; use its flags, or start anew"
             )
-
-
-def finished_epochs(checkpoint: dict[str, Any]) -> int | None:
-    """How many epochs a checkpoint has behind it, one within an epoch without that one; None if it does not tell."""
-    try:
-        return int(checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
-    except (LookupError, TypeError, ValueError):
-        return None

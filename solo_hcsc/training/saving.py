@@ -5,8 +5,7 @@ import json
 import os
 import shutil
 import time
-from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.training.lightning import is_within_epoch, rewind
+from solo_hcsc.training.settings import Records
 
 _UNFINISHED = ".part"
 # Errors of a disk, as opposed to faults of a program.
@@ -51,9 +52,12 @@ class Checkpoints(Callback):
     NAME-ID-best.ckpt.
     """
 
-    def __init__(self, args: Namespace, folder: Path) -> None:
-        self.args = args
+    def __init__(self, records: Records, folder: Path, flags: Mapping[str, Any], resumed: Path | None) -> None:
+        """`flags`: what args.json is to have; `resumed`: the checkpoint that the run goes on from."""
+        self.records = records
         self.folder = folder
+        self.flags = flags
+        self.resumed = resumed
         self.files = WholeFiles()
         self.last: Path | None = None
         self._of_epochs: list[Path] = []
@@ -82,45 +86,28 @@ class Checkpoints(Callback):
 
     def _begin(self) -> None:
         part = self.folder / f"args.json{_UNFINISHED}"
-        part.write_text(json.dumps(recorded(self.args), indent=2) + "\n")
+        part.write_text(json.dumps(self.flags, indent=2) + "\n")
         _rename(part, self.folder / "args.json")
-        if self.args.resume_from_checkpoint and self.best is not None:
-            for best in Path(self.args.resume_from_checkpoint).parent.glob("*-best.ckpt"):
+        if self.resumed is not None and self.best is not None:
+            for best in self.resumed.parent.glob("*-best.ckpt"):
                 _link(best, self._file("best"))
 
     def on_save_checkpoint(self, trainer: Trainer, _: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Makes of Lightning's record what a resumed run needs."""
         for name in [name for name in checkpoint["callbacks"] if name.startswith("Timer")]:
             del checkpoint["callbacks"][name]  # --max_time is each job's own
-        loop = checkpoint["loops"]["fit_loop"]
-        epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
-        trained = 0  # batches of an epoch that is to be gone on with
-        if self._is_within_epoch(trainer):
-            trained = batches["current"]["completed"]
-            for counts in (epochs["total"], epochs["current"]):
-                counts["processed"] = counts["completed"]  # one that was stopped early has been counted
-            for counts in (batches["total"], batches["current"]):
-                counts["ready"] = counts["completed"]  # the batch that is about to start has been counted
-            validates = trainer.fit_loop.epoch_loop._should_check_val_epoch()
-            if validates and trained % trainer.val_check_batch == 0:  # there Lightning counts a step once more
-                loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
-        for loader in loop["state_dict"].get("combined_loader", []):
-            loader["done"] = trained
-
-    def _is_within_epoch(self, trainer: Trainer) -> bool:
-        return trainer.fit_loop.epoch_loop.batch_progress.current.completed < trainer.num_training_batches
+        rewind(trainer, checkpoint)
 
     def on_train_batch_start(self, trainer: Trainer, _: LightningModule, batch: Any, batch_idx: int) -> None:
         """Here and not at the end of a batch, where the momentum encoder has not followed yet."""
-        every, step = self.args.checkpoint_every_n_steps, trainer.global_step
+        every, step = self.records.checkpoint_every_n_steps, trainer.global_step
         if every and step % every == 0 and step != self._saved_step:
             self._save_within_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, _: LightningModule) -> None:
-        if self._is_within_epoch(trainer):  # --max_steps or --max_time
+        if is_within_epoch(trainer):  # --max_steps or --max_time
             return self._save_within_epoch(trainer)
         is_last = trainer.current_epoch + 1 == trainer.max_epochs or trainer.should_stop
-        due = is_last or trainer.current_epoch % self.args.checkpoint_frequency == 0
+        due = is_last or trainer.current_epoch % self.records.checkpoint_frequency == 0
         names = ["best"] * self._is_best(trainer) + [f"ep={trainer.current_epoch}"] * due
         if names:
             saved = self._save(trainer, names[0])
@@ -129,12 +116,12 @@ class Checkpoints(Callback):
         if due:
             self.last = self._file(names[-1])
             self._of_epochs.append(self.last)
-            self._remove(trainer, self._within_epoch, *self._of_epochs[: -self.args.keep_checkpoints])
-            self._of_epochs = self._of_epochs[-self.args.keep_checkpoints :]
+            self._remove(trainer, self._within_epoch, *self._of_epochs[: -self.records.keep_checkpoints])
+            self._of_epochs = self._of_epochs[-self.records.keep_checkpoints :]
             self._within_epoch = None
 
     def _is_best(self, trainer: Trainer) -> bool:
-        value = trainer.callback_metrics.get(self.args.keep_best)
+        value = trainer.callback_metrics.get(self.records.keep_best or "")
         if value is None or (self.best is not None and float(value) <= self.best):
             return False
         self.best = float(value)
@@ -147,7 +134,7 @@ class Checkpoints(Callback):
             self._remove(trainer, before)
 
     def _file(self, which: str) -> Path:
-        return self.folder / f"{self.args.name}-{self.folder.name}-{which}.ckpt"
+        return self.folder / f"{self.records.name}-{self.folder.name}-{which}.ckpt"
 
     def _save(self, trainer: Trainer, which: str) -> Path:
         path = self._file(which)
@@ -187,29 +174,29 @@ class Checkpoints(Callback):
         return f"last good checkpoint: {self.last}; go on from it with --resume_from_checkpoint"
 
 
-def recorded(args: Namespace) -> dict[str, Any]:
-    """The arguments as args.json has them."""
-    return json.loads(json.dumps(vars(args), default=str))
+def as_recorded(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags as args.json has them: what JSON does not know becomes text."""
+    return json.loads(json.dumps(dict(flags), default=str))
 
 
-def check_space(folder: Path, model: LightningModule, args: Namespace) -> None:
+def check_space(folder: Path, model: LightningModule, records: Records, optimizer: str) -> None:
     """Refuses to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
-    one = checkpoint_bytes(model, args)
-    kept = args.keep_checkpoints + bool(args.keep_best) + bool(args.checkpoint_every_n_steps)
+    one = checkpoint_bytes(model, optimizer)
+    kept = records.keep_checkpoints + bool(records.keep_best) + bool(records.checkpoint_every_n_steps)
     needed = one * (kept + 1)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
-            f"--checkpoint_dir {args.checkpoint_dir}: {free / 1e6:.0f} MB are free and the checkpoints take "
+            f"--checkpoint_dir {records.checkpoint_dir}: {free / 1e6:.0f} MB are free and the checkpoints take "
             f"{needed / 1e6:.0f} MB ({one / 1e6:.0f} MB each); free space, or give another folder"
         )
 
 
-def checkpoint_bytes(model: LightningModule, args: Namespace) -> int:
+def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
     """About how large a checkpoint is: the method's state and the optimiser's moments."""
     tensors = [value for value in model.state_dict().values() if isinstance(value, torch.Tensor)]
     trained = [value for value in model.parameters() if value.requires_grad]
-    moments = 2 if args.optimizer in ("adam", "adamw") else 1
+    moments = 2 if optimizer in ("adam", "adamw") else 1
     return sum(map(_bytes, tensors)) + moments * sum(map(_bytes, trained))
 
 

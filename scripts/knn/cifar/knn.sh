@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # KNN evaluation on CIFAR: bash scripts/knn/cifar/knn.sh cifar10|cifar100 CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder.
-python -m solo_hcsc.knn \
+solo-hcsc knn \
     --dataset "$1" \
     --data_dir ./datasets \
     --pretrained_feature_extractor "$2" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # KNN evaluation on your own images: bash scripts/knn/custom/knn.sh DATA_DIR TRAIN_DIR VAL_DIR CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder.
-python -m solo_hcsc.knn \
+solo-hcsc knn \
     --dataset custom \
     --data_dir "$1" \
     --train_dir "$2" \

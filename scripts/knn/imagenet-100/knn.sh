@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # KNN evaluation on ImageNet-100: bash scripts/knn/imagenet-100/knn.sh CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder.
-python -m solo_hcsc.knn \
+solo-hcsc knn \
     --dataset imagenet100 \
     --data_dir ./datasets \
     --train_dir imagenet-100/train \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # KNN evaluation on ImageNet: bash scripts/knn/imagenet/knn.sh CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder.
-python -m solo_hcsc.knn \
+solo-hcsc knn \
     --dataset imagenet \
     --data_dir ./datasets \
     --train_dir imagenet/train \

@@ -2,7 +2,7 @@
 # Linear evaluation on CIFAR: bash scripts/linear/cifar/linear.sh cifar10|cifar100 CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. The best learning rate depends on the method: --lr_sweep trains a classifier
 # for each of many at once.
-python -m solo_hcsc.linear \
+solo-hcsc linear \
     --dataset "$1" \
     --data_dir ./datasets \
     --pretrained_feature_extractor "$2" \

@@ -2,7 +2,7 @@
 # Linear evaluation on your own images: bash scripts/linear/custom/linear.sh DATA_DIR TRAIN_DIR VAL_DIR CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. The best learning rate depends on the method: --lr_sweep trains a classifier
 # for each of many at once.
-python -m solo_hcsc.linear \
+solo-hcsc linear \
     --dataset custom \
     --data_dir "$1" \
     --train_dir "$2" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # MoCo v2+ on CIFAR, one GPU: bash scripts/pretrain/cifar/mocov2plus.sh cifar10|cifar100 [flags]
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset "$1" \
     --encoder resnet18 \
     --data_dir ./datasets \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SwAV on CIFAR with two large and six small crops, one GPU: bash scripts/pretrain/cifar/swav.sh cifar10|cifar100 [flags]
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset "$1" \
     --encoder resnet18 \
     --data_dir ./datasets \

@@ -3,7 +3,7 @@
 # TRAIN_DIR, below DATA_DIR, has one folder per class; for images without classes add --no_labels.
 # --val_dir DIR (labelled, below DATA_DIR) adds validation; --dali and --gpus 0,1 work as for ImageNet.
 # The bottom level wants at least ten images per prototype, better a hundred.
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset custom \
     --encoder resnet18 \
     --data_dir "$1" \

@@ -2,7 +2,7 @@
 # MoCo v2+ on your own images: bash scripts/pretrain/custom/mocov2plus.sh DATA_DIR TRAIN_DIR [flags]
 # TRAIN_DIR, below DATA_DIR, has one folder per class; for images without classes add --no_labels.
 # --val_dir DIR (labelled, below DATA_DIR) adds validation; --dali and --gpus 0,1 work as for ImageNet.
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset custom \
     --encoder resnet18 \
     --data_dir "$1" \

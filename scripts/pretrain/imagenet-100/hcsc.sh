@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # HCSC on ImageNet-100, two GPUs: bash scripts/pretrain/imagenet-100/hcsc.sh [flags]
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset imagenet100 \
     --encoder resnet18 \
     --data_dir ./datasets \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SwAV on ImageNet-100 with two large and six small crops, two GPUs: bash scripts/pretrain/imagenet-100/swav.sh [flags]
-python -m solo_hcsc.pretrain \
+solo-hcsc pretrain \
     --dataset imagenet100 \
     --encoder resnet18 \
     --data_dir ./datasets \

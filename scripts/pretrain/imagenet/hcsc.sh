@@ -3,7 +3,7 @@
 # Batch 256 over all GPUs, lr 0.03 (the released code's; the paper gives none), 200 epochs, 20 of them warm-up.
 # The preset is `recommended`; --preset official computes what the authors' released code does, --preset paper the
 # paper's equations to the letter.
-${LAUNCH:-python} -m solo_hcsc.pretrain \
+${LAUNCH:-python} -m solo_hcsc pretrain \
     --dataset imagenet \
     --encoder resnet50 \
     --data_dir ./datasets \

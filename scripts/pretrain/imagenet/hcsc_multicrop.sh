@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # HCSC on ImageNet with the paper's six views, eight GPUs: bash scripts/pretrain/imagenet/hcsc_multicrop.sh [flags]
 # Two views of 224 px, query and key, and further queries of 192, 160, 128 and 96 px.
-${LAUNCH:-python} -m solo_hcsc.pretrain \
+${LAUNCH:-python} -m solo_hcsc pretrain \
     --dataset imagenet \
     --encoder resnet50 \
     --data_dir ./datasets \

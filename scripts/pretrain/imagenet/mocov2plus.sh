@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # MoCo v2+ on ImageNet, eight GPUs: bash scripts/pretrain/imagenet/mocov2plus.sh [flags]
-${LAUNCH:-python} -m solo_hcsc.pretrain \
+${LAUNCH:-python} -m solo_hcsc pretrain \
     --dataset imagenet \
     --encoder resnet50 \
     --data_dir ./datasets \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SwAV on ImageNet with two large and six small crops, eight GPUs: bash scripts/pretrain/imagenet/swav.sh [flags]
-${LAUNCH:-python} -m solo_hcsc.pretrain \
+${LAUNCH:-python} -m solo_hcsc pretrain \
     --dataset imagenet \
     --encoder resnet50 \
     --data_dir ./datasets \

@@ -2,7 +2,7 @@
 # Fine-tuning on few labels of your own images:
 # bash scripts/semisup/custom/semisup.sh DATA_DIR TRAIN_DIR VAL_DIR CHECKPOINT --label_fraction 0.1 [flags]
 # CHECKPOINT is a file, or a run's folder.
-python -m solo_hcsc.semisup \
+solo-hcsc semisup \
     --dataset custom \
     --data_dir "$1" \
     --train_dir "$2" \

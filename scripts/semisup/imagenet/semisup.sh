@@ -2,7 +2,7 @@
 # Fine-tuning on few labels of ImageNet: bash scripts/semisup/imagenet/semisup.sh CHECKPOINT [flags]
 # CHECKPOINT is a file, or a run's folder. --label_fraction 0.1 takes 10 % of each class, --label_list FILE the images
 # that a list names, as the usual lists of 1 % and 10 %; leave out the other flag then.
-python -m solo_hcsc.semisup \
+solo-hcsc semisup \
     --dataset imagenet \
     --data_dir ./datasets \
     --train_dir imagenet/train \

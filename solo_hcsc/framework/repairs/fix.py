@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FIXES: list["Fix"] = []
+_applied: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,14 @@ def fixes(broken: Callable[[], bool]) -> Callable[[Callable[[], None]], Callable
         return function
 
     return register
+
+
+def apply() -> None:
+    """Applies every fix that is not applied yet."""
+    for fix in FIXES:
+        if fix.name not in _applied:
+            _applied.add(fix.name)
+            fix.apply()
 
 
 def bare_method(cls: type, **settings: Any) -> Any:

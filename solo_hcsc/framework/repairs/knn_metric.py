@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torchmetrics import Metric
 
 from solo_hcsc.framework.repairs.fix import fixes
+from solo_hcsc.hcsc.kmeans import import_faiss
 
 SMALL_BANK = 10_000  # images up to which all distances of some queries are computed at once
 QUERIES = 1_000  # that faiss searches for together
@@ -83,8 +84,6 @@ class WeightedKNNClassifier(solo.utils.knn.WeightedKNNClassifier):
 
     def _search_by_faiss(self, bank: torch.Tensor) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
         """`_search` by faiss, which never has all distances of a query at once."""
-        from solo_hcsc.hcsc.hierarchy import import_faiss
-
         faiss = import_faiss("KNN in a bank of this size searches")
         cosine = self.distance_fx == "cosine"
         index = (faiss.IndexFlatIP if cosine else faiss.IndexFlatL2)(bank.size(1))

@@ -63,6 +63,21 @@ def install() -> None:
         _register("distutils.util", strtobool=strtobool)
 
 
+# Parts of solo-learn that it imports where DALI and UMAP are installed; they take seconds and a gigabyte.
+_OPTIONAL = ("solo.utils.dali_dataloader", "solo.methods.dali", "solo.utils.auto_umap")
+
+
+def import_solo() -> None:
+    """Imports solo-learn without its optional parts, as if their packages were missing; each can be imported later."""
+    hidden = [name for name in _OPTIONAL if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        importlib.import_module("solo")
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
 def _imports(name: str) -> bool:
     try:
         importlib.import_module(name)

@@ -1,26 +1,21 @@
-"""The framework's AutoUMAP callback; there only with the extra `umap`."""
+"""The framework's AutoUMAP callback; imported only by a run that asks for it, with the extra `umap`."""
 
 from types import SimpleNamespace
 from typing import Any
 
 from pytorch_lightning.loggers import WandbLogger
+from solo.utils.auto_umap import AutoUMAP
 
-from solo_hcsc.framework.repairs.fix import fixes
+from solo_hcsc.framework.repairs.fix import apply, fixes
 
-try:
-    from solo.utils.auto_umap import AutoUMAP
-except ImportError:
-    AutoUMAP = None
+__all__ = ["AutoUMAP"]
 
-_originals: list[Any] = [AutoUMAP.plot] if AutoUMAP else []
+_original = AutoUMAP.plot
 
 
-@fixes(broken=lambda: AutoUMAP is not None and AutoUMAP.plot in _originals)
+@fixes(broken=lambda: AutoUMAP.plot is _original)
 def auto_umap() -> None:
     """AutoUMAP takes the first of `trainer.val_dataloaders`, which is now the loader itself, not a list."""
-    if AutoUMAP is None:
-        return
-    plot = AutoUMAP.plot
 
     def plot_with_list(self: Any, trainer: Any, module: Any) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
@@ -31,6 +26,9 @@ def auto_umap() -> None:
             logger=loggers[0] if loggers else None,
         )
         if trainer.val_dataloaders is not None:
-            plot(self, view, module)
+            _original(self, view, module)
 
     AutoUMAP.plot = plot_with_list
+
+
+apply()

@@ -6,12 +6,13 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from safetensors.torch import save
 from sklearn.metrics import adjusted_rand_score
 
-from solo_hcsc.hcsc import hierarchy
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import check_images, resolve_options
+from solo_hcsc.hcsc import hierarchy, kmeans
+from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
+from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
+from solo_hcsc.hcsc.options import Options
 
 SMALL = {"num_prototypes": [12, 6, 2], "min_cluster_size": 3}
 
@@ -27,7 +28,7 @@ def blobs(clusters=12, per_cluster=20, dim=16, spread=0.05, seed=0):
 def test_k_means_finds_separated_clusters_and_chains_them_upwards():
     points, labels = blobs(clusters=4, per_cluster=60)
     flags = {"num_prototypes": [4, 3, 2], "kmeans_restarts": 30}
-    tree = build_hierarchy(points, resolve_options(flags))
+    tree = build_hierarchy(points, Options(**flags))
     assert adjusted_rand_score(labels, tree.assignments[0]) > 0.99
     assert tree.assignments.shape == (3, 240)
     for lower, upper in ((0, 1), (1, 2)):
@@ -42,14 +43,14 @@ def test_k_means_finds_separated_clusters_and_chains_them_upwards():
 @pytest.mark.parametrize("levels", [[5], [9, 4], [16, 8, 4, 2]])
 def test_any_number_of_levels(levels):
     points, _ = blobs()
-    tree = build_hierarchy(points, resolve_options({"num_prototypes": levels, "min_cluster_size": 0}))
+    tree = build_hierarchy(points, Options(**{"num_prototypes": levels, "min_cluster_size": 0}))
     assert [len(level.prototypes) for level in tree.levels] == levels
 
 
 def test_objective_is_what_plain_loops_say():
     points, _ = blobs(per_cluster=5)
-    options = resolve_options({"num_prototypes": [4], "min_cluster_size": 0, "kmeans": "plain"})
-    centroids = hierarchy.kmeans(points.numpy(), 4, options, seed=0)
+    options = Options(**{"num_prototypes": [4], "min_cluster_size": 0, "kmeans": "plain"})
+    centroids = kmeans.kmeans(points.numpy(), 4, options, seed=0)
     objective = build_hierarchy(points, options).levels[0].objective
     assert objective == pytest.approx(oracles.lloyd_objective(points.numpy(), centroids), rel=1e-5)
 
@@ -58,7 +59,7 @@ def test_nearest_agrees_with_plain_loops():
     points, _ = blobs(per_cluster=3)
     centroids = points[::7].numpy()
     expected = [int(np.argmin([((p - c) ** 2).sum() for c in centroids])) for p in points.numpy()]
-    assert hierarchy.nearest(points.numpy(), centroids)[1].tolist() == expected
+    assert kmeans.nearest(points.numpy(), centroids)[1].tolist() == expected
 
 
 @pytest.mark.parametrize("members", ["images", "children"])
@@ -66,14 +67,14 @@ def test_nearest_agrees_with_plain_loops():
 def test_temperatures_are_eq_3(members, centre):
     points, _ = blobs(spread=0.3)
     flags = SMALL | {"temperature_members": members, "temperature_centre": centre, "temperature_scaling": "none"}
-    tree = build_hierarchy(points, resolve_options(flags))
+    tree = build_hierarchy(points, Options(**flags))
     images = points.double().numpy()
     for number, level in enumerate(tree.levels):
         per_image = number == 0 or members == "images"
         data = images if per_image else tree.levels[number - 1].prototypes.double().numpy()
         owner = tree.assignments[number] if per_image else tree.levels[number - 1].parents
         for c in range(len(level.prototypes)):
-            own = data[(owner == c).numpy()]
+            of_cluster = data[(owner == c).numpy()]
             target = level.prototypes[c].double().numpy()
             if centre == "centroid":  # the mean of what k-means clustered here, unless clusters were dropped
                 if level.dropped:
@@ -81,8 +82,8 @@ def test_temperatures_are_eq_3(members, centre):
                 children = data if number == 0 else tree.levels[number - 1].prototypes.double().numpy()
                 parents = tree.assignments[0] if number == 0 else tree.levels[number - 1].parents
                 target = children[(parents == c).numpy()].mean(axis=0)
-            expected = max(oracles.eq3_temperature(own, target, 10), hierarchy.MIN_TEMPERATURE)
-            if len(own) > 1 or members == "images":
+            expected = max(oracles.eq3_temperature(of_cluster, target, 10), hierarchy.MIN_TEMPERATURE)
+            if len(of_cluster) > 1 or members == "images":
                 assert level.temperatures[c].item() == pytest.approx(
                     expected, rel=2e-2 if centre == "centroid" else 1e-4
                 )
@@ -97,9 +98,7 @@ def test_temperatures_of_adversarial_clusters():
     assert literal == pytest.approx([0, far, far])  # the third has no member: the largest of all
     lonely = hierarchy.cluster_temperatures(points[2:], centres, clusters[2:], 10, lonely="maximum")
     assert lonely == pytest.approx([far, far, far])  # a single member too, as in the released code
-    tree = build_hierarchy(
-        torch.ones(40, 4) / 2, resolve_options({"num_prototypes": [2], "temperature_scaling": "none"})
-    )
+    tree = build_hierarchy(torch.ones(40, 4) / 2, Options(**{"num_prototypes": [2], "temperature_scaling": "none"}))
     assert (tree.levels[0].temperatures == np.float32(hierarchy.MIN_TEMPERATURE)).all()
 
 
@@ -115,27 +114,27 @@ def test_small_clusters_are_dropped_and_their_images_move_to_the_nearest():
     points, _ = blobs(clusters=4, per_cluster=30, spread=0.01)
     loner = torch.nn.functional.normalize(-points[:1] + 0.01, dim=1)
     everything = torch.cat([points, loner])
-    tree = build_hierarchy(everything, resolve_options({"num_prototypes": [5, 2], "kmeans_restarts": 9}))
+    tree = build_hierarchy(everything, Options(**{"num_prototypes": [5, 2], "kmeans_restarts": 9}))
     bottom = tree.levels[0]
     assert bottom.dropped == 1
     assert len(bottom.prototypes) == 4
     assert (bottom.sizes >= 10).all()
     assert tree.assignments[0, -1] == (bottom.prototypes @ loner[0]).argmax()
     assert bottom.parents.max() < len(tree.levels[1].prototypes)
-    everyone = build_hierarchy(everything, resolve_options({"num_prototypes": [5, 2], "min_cluster_size": 0}))
+    everyone = build_hierarchy(everything, Options(**{"num_prototypes": [5, 2], "min_cluster_size": 0}))
     assert len(everyone.levels[0].prototypes) == 5
 
 
 def test_fewer_clusters_kept_than_the_level_above_asks_for():
     points, _ = blobs(clusters=3, per_cluster=30, spread=0.001)
-    tree = build_hierarchy(points, resolve_options({"num_prototypes": [8, 7], "min_cluster_size": 10}))
+    tree = build_hierarchy(points, Options(**{"num_prototypes": [8, 7], "min_cluster_size": 10}))
     assert len(tree.levels[1].prototypes) <= len(tree.levels[0].prototypes)
     assert torch.equal(tree.levels[0].parents[tree.assignments[0]], tree.assignments[1])
 
 
 def test_same_seed_same_tree():
     points, _ = blobs()
-    options = resolve_options(SMALL)
+    options = Options(**SMALL)
     first, again, other = (build_hierarchy(points, options, seed) for seed in (3, 3, 4))
     assert torch.equal(first.levels[0].prototypes, again.levels[0].prototypes)
     assert not torch.equal(first.levels[0].prototypes, other.levels[0].prototypes)
@@ -165,15 +164,15 @@ def moved(points, by=0.03, seed=5):
 
 def starts(monkeypatch, points, last=()):
     """The number of directions and the kind of start of each k-means of a large level."""
-    monkeypatch.setattr(hierarchy, "SMALL", 0)
-    seen, kmeans = [], hierarchy.kmeans
+    monkeypatch.setattr(kmeans, "SMALL", 0)
+    seen, original = [], kmeans.kmeans
 
     def spied(*args, start, **kwargs):
         seen.append((args[0].shape[1], start if isinstance(start, str) else "given"))
-        return kmeans(*args, start=start, **kwargs)
+        return original(*args, start=start, **kwargs)
 
-    monkeypatch.setattr(hierarchy, "kmeans", spied)
-    options = resolve_options({"num_prototypes": [30], "min_cluster_size": 0})
+    monkeypatch.setattr(kmeans, "kmeans", spied)
+    options = Options(**{"num_prototypes": [30], "min_cluster_size": 0})
     tree = build_hierarchy(points, options, last=last)
     monkeypatch.undo()
     return seen, tree
@@ -206,14 +205,14 @@ def test_large_clustering_of_few_dimensions(monkeypatch):
 
 def test_old_faiss_is_refused_before_training(monkeypatch):
     monkeypatch.delattr("faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS")
-    with pytest.raises(UserError, match=r"clusters with faiss 1\.14\.2 or newer"):
-        hierarchy.import_faiss()
+    with pytest.raises(MissingPackage, match=r"clusters with faiss 1\.14\.2 or newer"):
+        kmeans.import_faiss()
 
 
 @pytest.mark.parametrize("make", [flat, round_ones])
 def test_large_clustering_is_as_good_as_restarts_first_and_later(make, monkeypatch):
     before, after = make(), moved(make())
-    options = resolve_options({"num_prototypes": [30], "min_cluster_size": 0, "kmeans": "plain", "kmeans_restarts": 5})
+    options = Options(**{"num_prototypes": [30], "min_cluster_size": 0, "kmeans": "plain", "kmeans_restarts": 5})
     best = build_hierarchy(after, options).levels[0].objective
     _, first = starts(monkeypatch, before)
     for last in ((), [first.levels[0].prototypes]):
@@ -223,7 +222,7 @@ def test_large_clustering_is_as_good_as_restarts_first_and_later(make, monkeypat
 
 def test_small_clustering_starts_anew(monkeypatch):
     points = flat()
-    options = resolve_options({"num_prototypes": [30, 10], "min_cluster_size": 0})
+    options = Options(**{"num_prototypes": [30, 10], "min_cluster_size": 0})
     tree = build_hierarchy(points, options, seed=1)
     last = [torch.zeros_like(level.prototypes) for level in tree.levels]
     assert torch.equal(build_hierarchy(points, options, 1, last).levels[1].prototypes, tree.levels[1].prototypes)
@@ -239,12 +238,12 @@ def test_prototypes_that_were_dropped_are_made_up_for(monkeypatch):
 
 def test_means_leave_out_clusters_without_points():
     points = np.array([[1.0, 0], [3, 0], [0, 5]], dtype="float32")
-    assert hierarchy.means(points, np.array([2, 2, 0]), 4).tolist() == [[0, 5], [2, 0]]
+    assert kmeans.means(points, np.array([2, 2, 0]), 4).tolist() == [[0, 5], [2, 0]]
 
 
 def test_result_is_frozen_and_has_its_statistics():
     points, _ = blobs()
-    tree = build_hierarchy(points, resolve_options(SMALL))
+    tree = build_hierarchy(points, Options(**SMALL))
     with pytest.raises(FrozenInstanceError):
         tree.levels = ()
     assert tree.seconds > 0
@@ -253,7 +252,137 @@ def test_result_is_frozen_and_has_its_statistics():
 
 def test_too_many_prototypes_are_refused_with_both_numbers():
     with pytest.raises(
-        UserError, match=r"--num_prototypes 300: needs 3000 images .* there are 1437; ask for at most 143"
+        ArgumentError, match=r"`num_prototypes` 300: needs 3000 images .* there are 1437; ask for at most 143"
     ):
-        check_images(resolve_options({"num_prototypes": [300, 20]}), 1437)
-    check_images(resolve_options({"num_prototypes": [143, 20]}), 1437)
+        Options(num_prototypes=[300, 20]).check_images(1437)
+    Options(num_prototypes=[143, 20]).check_images(1437)
+
+
+# ---- the tree as a value ----
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return build_hierarchy(blobs()[0], Options(**SMALL))
+
+
+def same(first, second):
+    """Whether two trees are equal in everything."""
+    names = ("prototypes", "temperatures", "parents", "sizes", "dropped", "objective", "seconds", "imbalance")
+    for ours, theirs in zip(first.levels, second.levels, strict=True):
+        for a, b in ((getattr(ours, name), getattr(theirs, name)) for name in names):
+            if not (torch.equal(a, b) and a.dtype == b.dtype if torch.is_tensor(a) else a == b):
+                return False
+    known = [one.assignments is not None for one in (first, second)]
+    return torch.equal(first.assignments, second.assignments) if all(known) else not any(known)
+
+
+def test_file_has_the_whole_tree(tree, tmp_path):
+    file = tmp_path / "tree.safetensors"
+    tree.save(file)
+    assert same(Hierarchy.load(file), tree)
+    without = replace(tree, assignments=None)
+    without.save(str(file))  # over the old one
+    assert same(Hierarchy.load(str(file)), without)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_failed_save_leaves_the_old_file_alone(tree, tmp_path, monkeypatch):
+    file = tmp_path / "tree.safetensors"
+    tree.save(file)
+    before = file.read_bytes()
+
+    def full(*args, **kwargs):
+        (tmp_path / ".half").touch()
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(hierarchy, "save_file", full)
+    with pytest.raises(OSError, match="no space"):
+        replace(tree, assignments=None).save(file)
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".half", "tree.safetensors"]
+
+
+OTHER_FILES = {
+    "empty": b"",
+    "text": b"not a tree",
+    "weights": save({"weight": torch.zeros(2)}),
+    "weights of another program": save({"weight": torch.zeros(2)}, {"format": "pt"}),
+    "no JSON": save({}, {hierarchy.KIND: "{"}),
+    "no tensors": save({}, {hierarchy.KIND: "[{}]"}),
+    "no levels": save({}, {hierarchy.KIND: "[]"}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_other_files_are_refused(name, tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(OTHER_FILES[name])
+    with pytest.raises(ValueError, match=r"x\.safetensors: not a tree that Hierarchy\.save wrote"):
+        Hierarchy.load(tmp_path / "x.safetensors")
+
+
+def test_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Hierarchy.load(tmp_path / "nowhere.safetensors")
+
+
+def test_levels_that_do_not_fit_together_are_refused(tree):
+    bottom, middle, top = tree.levels
+    for levels, reason in (
+        ((), "at least one level"),
+        ((replace(bottom, sizes=bottom.sizes[1:]), middle, top), "level 0 of the tree does not have"),
+        ((bottom, middle), "level 1 of the tree must have parents, and the top level none"),
+        ((replace(bottom, parents=bottom.parents + 9), middle, top), "level 0 .* not in the level above"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            Hierarchy(levels, None)
+    with pytest.raises(ValueError, match="3 levels and assignments of 2"):
+        Hierarchy(tree.levels, tree.assignments[:2])
+    assert Hierarchy((top,), None).num_levels == 1
+
+
+def test_other_images_are_assigned_to_the_nearest_then_its_parents(tree):
+    others = round_ones(count=50, dim=16, seed=3)
+    found = tree.assign(others)
+    assert found.shape == (3, 50)
+    for image, vector in enumerate(others):
+        distances = [float((vector - prototype).square().sum()) for prototype in tree.levels[0].prototypes]
+        number = distances.index(min(distances))
+        assert found[:, image].tolist() == tree.path(number)
+
+
+def test_walk_agrees_with_plain_loops(tree):
+    assert tree.num_levels == 3
+    for level, of_level in enumerate(tree.levels):
+        assert torch.equal(tree.sizes(level), of_level.sizes)
+        for number in range(len(of_level.prototypes)):
+            members = [i for i in range(240) if tree.assignments[level, i] == number]
+            assert tree.members(level, number).tolist() == members
+            assert len(members) == tree.sizes(level)[number]
+            parent = None if level == 2 else int(of_level.parents[number])
+            assert tree.parent(level, number) == parent
+            below = range(len(tree.levels[level - 1].prototypes)) if level else []
+            children = [child for child in below if tree.parent(level - 1, child) == number]
+            assert tree.children(level, number) == children
+            if level:
+                of_children = torch.cat([tree.members(level - 1, child) for child in children])
+                assert sorted(of_children.tolist()) == members
+    for number in range(len(tree.levels[0].prototypes)):
+        middle = tree.parent(0, number)
+        assert tree.path(number) == [number, middle, tree.parent(1, middle)]
+    with pytest.raises(ValueError, match="kept without its images' clusters"):
+        replace(tree, assignments=None).members(0, 0)
+
+
+def test_tree_of_some_images_among_all(tree):
+    images = torch.randperm(500, generator=torch.Generator().manual_seed(0))[:240]
+    among = tree.over(images, 500)
+    assert among.assignments.shape == (3, 500)
+    assert torch.equal(among.assignments[:, images], tree.assignments)
+    assert (among.assignments == -1).sum() == 3 * 260
+    assert among.members(0, 0).tolist() == sorted(images[tree.members(0, 0)].tolist())
+
+
+def test_no_cluster_that_is_large_enough():
+    with pytest.raises(ArgumentError, match="`min_cluster_size` 300: no cluster of the 240 images has as many"):
+        build_hierarchy(blobs()[0], Options(num_prototypes=[4], min_cluster_size=300))

@@ -1,6 +1,6 @@
-"""The queue, the tree and the loss of a batch together; presets, ablations and state."""
+"""The queue, the tree and the loss of a batch together; ablations, whole steps and state."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import oracles
@@ -12,10 +12,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from solo_hcsc.hcsc import coding as coding_module
 from solo_hcsc.hcsc.coding import SelectiveCoding, precision_and_recall
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.flags import Parser
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import PRESETS, Options, add_option_flags, as_dict, check_schedule, resolve_options
+from solo_hcsc.hcsc.options import Options
+from solo_hcsc.hcsc.processes import Processes
 from solo_hcsc.hcsc.selection import instance_keep_probability, prototype_keep_probability
 
 D, N = 8, 120
@@ -27,7 +27,7 @@ def unit(*shape, seed=0):
 
 def make(clustered=True, seed=0, **flags):
     base = {"num_prototypes": [10, 5, 3], "queue_size": 24, "min_cluster_size": 2, "proto_warmup_epochs": 0}
-    options = resolve_options(base | flags)
+    options = Options(**(base | flags))
     coding = SelectiveCoding(options, D, N, seed)
     if clustered:
         coding.install(build_hierarchy(unit(N, D, seed=7), options), epoch=0)
@@ -44,14 +44,14 @@ def batch(size=6):
 def test_without_selection_and_prototypes_it_is_mocos_info_nce():
     z, key, index, local = batch()
     coding = make(clustered=False, instance_selection=False, prototype_loss=False)
-    expected = moco_loss_func(z, key, coding.queue.T, coding.options.temperature)
+    expected = moco_loss_func(z, key, coding.queue.keys.T, coding.options.temperature)
     assert coding(z, key, index, local, 1.0).loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
 def test_before_the_first_clustering_it_is_mocos_info_nce_too():
     z, key, index, local = batch()
     coding = make(clustered=False, preset="official")
-    expected = moco_loss_func(z, key, coding.queue.T, coding.options.temperature)
+    expected = moco_loss_func(z, key, coding.queue.keys.T, coding.options.temperature)
     assert coding(z, key, index, local, 1.0).loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
@@ -59,9 +59,9 @@ def test_one_level_without_selection_is_pcls_pair_of_terms():
     z, key, index, local = batch()
     coding = make(num_prototypes=[10], instance_selection=False, prototype_selection=False)
     prototypes, temperatures, _ = coding.level(0)
-    clusters = coding.assignments[0, index]
+    clusters = coding.tree.assignments[0, index]
     proto = F.cross_entropy(z @ prototypes.T / temperatures, clusters)
-    expected = moco_loss_func(z, key, coding.queue.T, 0.2) + proto
+    expected = moco_loss_func(z, key, coding.queue.keys.T, 0.2) + proto
     assert coding(z, key, index, local, 1.0).loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
@@ -76,8 +76,8 @@ def test_loss_is_eq_10_for_what_was_left_out(preset, monkeypatch):
     levels = [coding.level(number) for number in range(3)]
     clusters = [coding_module.most_similar(z @ p.T, temperatures) for p, temperatures, _ in levels]
     if preset == "recommended":
-        clusters = list(coding.assignments[:, index])
-    arrays = [x.double().numpy() for x in (z, key, coding.queue)]
+        clusters = list(coding.tree.assignments[:, index])
+    arrays = [x.double().numpy() for x in (z, key, coding.queue.keys)]
     instance = oracles.eq6(*arrays, [~mask.numpy() for mask in coded.left_out()], 0.2)
     prototypes = [p.double().numpy() for p, _, _ in levels]
     temperatures = [t.double().numpy() for _, t, _ in levels]
@@ -94,16 +94,16 @@ def test_keys_of_the_querys_own_image_are_no_negatives(shares_draws, clustered):
     coding = make(clustered=clustered, prototype_loss=False)
     coding.shares_draws = shares_draws
     index, keys = torch.arange(6), [unit(6, D, seed=2), unit(6, D, seed=3)]
-    own = torch.stack([coding.enqueue(key, index, 0) for key in keys], dim=1)
+    same_image = torch.stack([coding.enqueue(key, index, 0) for key in keys], dim=1)
     z = unit(6, D, seed=1).requires_grad_()
-    coded = coding(z, keys[0], index, [], 1.0, own)
+    coded = coding(z, keys[0], index, [], 1.0, same_image)
     left_out = coded.left_out() if clustered else [torch.zeros(6, 24, dtype=torch.bool)]
     expected = []
     for level, out in enumerate(left_out):
-        assert not out.gather(1, own).any()
+        assert not out.gather(1, same_image).any()
         for query, of_query in enumerate(out):
-            others = [place for place in range(24) if place not in own[query] and not of_query[place]]
-            against = torch.cat([keys[0][query : query + 1], coding.queue[others]])
+            others = [place for place in range(24) if place not in same_image[query] and not of_query[place]]
+            against = torch.cat([keys[0][query : query + 1], coding.queue.keys[others]])
             expected.append(F.cross_entropy(z[query : query + 1] @ against.T / 0.2, torch.tensor([0])))
         if clustered:
             torch.testing.assert_close(coded.parts[f"left_out_{level}"], out.float().sum() / (6 * (24 - 2)))
@@ -118,9 +118,9 @@ def test_shared_draws_have_eq_4s_frequencies_and_are_independent(number):
     coding = make()
     prototypes, temperatures, _ = coding.level(number)
     clusters = torch.arange(len(prototypes))
-    keep = instance_keep_probability(coding.queue, prototypes, temperatures, clusters).double()
+    keep = instance_keep_probability(coding.queue.keys, prototypes, temperatures, clusters).double()
     times = 20_000
-    drawn = coding.draw_clusters(coding.queue.repeat(times, 1))[number].view(times, -1)
+    drawn = coding.draw_clusters(coding.queue.keys.repeat(times, 1))[number].view(times, -1)
     left_out = (drawn[:, None, :] == clusters[:, None]).double()  # (times, M, Q)
     error = (keep * (1 - keep) / times).sqrt()
     assert ((left_out.mean(0) - (1 - keep)).abs() <= 4 * error + 1 / times).all()
@@ -144,18 +144,18 @@ def test_parents_are_drawn_with_eq_7s_frequencies(monkeypatch):
 
 def test_a_new_tree_redraws_the_queues_clusters_and_a_new_key_draws_its_own():
     coding = make()
-    first = coding.queue_clusters.clone()
+    first = coding.queue.clusters.clone()
     assert (first >= 0).all()
     assert (first.amax(1) < torch.tensor(coding.kept)).all()
     coding.install(build_hierarchy(unit(N, D, seed=8), coding.options), epoch=1)
-    second = coding.queue_clusters.clone()
+    second = coding.queue.clusters.clone()
     assert not torch.equal(first, second)
     coding.enqueue(unit(3, D, seed=3), torch.zeros(3, dtype=torch.long), 0)
-    assert torch.equal(coding.queue_clusters[:, 3:], second[:, 3:])
+    assert torch.equal(coding.queue.clusters[:, 3:], second[:, 3:])
 
 
 def test_official_preset_is_the_released_codes_loss_and_gradient(monkeypatch):
-    drawn = record(monkeypatch, "draw")
+    drawn = record(monkeypatch, "keep_by_chance")
     z, key, index, local = batch()
     z.requires_grad_()
     coding = make(preset="official")
@@ -163,15 +163,15 @@ def test_official_preset_is_the_released_codes_loss_and_gradient(monkeypatch):
     loss.backward()
 
     levels = [coding.level(number) for number in range(3)]
-    clusters = [coding.assignments[number, index].tolist() for number in range(3)]
+    clusters = [coding.tree.assignments[number, index].tolist() for number in range(3)]
     masks = [mask.numpy() for mask in drawn]
     prototypes = [p.double().numpy() for p, _, _ in levels]
     temperatures = [t.double().numpy() for _, t, _ in levels]
-    highest = [int(coding.assignments[number].max()) for number in range(3)]
+    highest = [int(coding.tree.assignments[number].max()) for number in range(3)]
 
     def released(queries):
         instance = oracles.released_instance(
-            queries, key.double().numpy(), coding.queue.double().numpy(), masks[:3], 0.2
+            queries, key.double().numpy(), coding.queue.keys.double().numpy(), masks[:3], 0.2
         )
         keep = [masks[3], masks[4], None]
         return instance + oracles.released_prototype(queries, prototypes, temperatures, clusters, keep, highest)
@@ -204,11 +204,11 @@ def test_small_crops_are_further_queries():
     local = [unit(6, D, seed=seed) for seed in (4, 5)]
     plain = {"clustered": False, "instance_selection": False, "prototype_selection": False}
     # A small crop's prototype is the one of the large crop, so compare the instance terms alone.
-    own = [make(**plain, prototype_loss=False)(view, key, index, [], 1.0).loss for view in (z, *local)]
+    alone = [make(**plain, prototype_loss=False)(view, key, index, [], 1.0).loss for view in (z, *local)]
     mean = make(**plain, prototype_loss=False)(z, key, index, local, 1.0).loss
-    assert mean.item() == pytest.approx((own[0] + (own[1] + own[2]) / 2).item(), rel=1e-5)
+    assert mean.item() == pytest.approx((alone[0] + (alone[1] + alone[2]) / 2).item(), rel=1e-5)
     total = make(**plain, prototype_loss=False, local_views="sum")(z, key, index, local, 1.0).loss
-    assert total.item() == pytest.approx(sum(own).item(), rel=1e-5)
+    assert total.item() == pytest.approx(sum(alone).item(), rel=1e-5)
     for other in ({"prototype_loss": False}, {"instance_loss": False, "instance_selection": False}):
         losses = [make(local_selection=flag, **other)(z, key, index, local, 1.0).loss for flag in (True, False)]
         assert losses[0] != losses[1]
@@ -245,7 +245,7 @@ def test_half_precision_queries_are_coded_in_float32():
 def test_collapsed_prototypes_still_train():
     coding = make()
     for level in range(3):
-        coding.get_buffer(f"prototypes_{level}")[:] = unit(1, D)
+        coding.tree.get_buffer(f"prototypes_{level}")[:] = unit(1, D)
     z, key, index, local = batch()
     z.requires_grad_()
     loss = coding(z, key, index, local, 1.0).loss
@@ -262,39 +262,42 @@ def test_queue_takes_any_batch_wraps_around_and_keeps_the_newest():
     written = unit(23, D, seed=3)
     for step, part in enumerate(written.split([7, 7, 1, 8])):
         coding.enqueue(part, torch.full((len(part),), step), step)
-    assert int(coding.queue_ptr) == 23 % 10
+    assert int(coding.queue.pointer) == 23 % 10
     expected = {tuple(row.tolist()) for row in written[-10:]}
-    assert {tuple(row.tolist()) for row in coding.queue} == expected
-    assert sorted(coding.queue_labels.tolist()) == [1, 2, *[3] * 8]
-    assert coding.queue_age(4).item() == pytest.approx((8 * 1 + 1 * 2 + 1 * 3) / 10)
+    assert {tuple(row.tolist()) for row in coding.queue.keys} == expected
+    assert sorted(coding.queue.labels.tolist()) == [1, 2, *[3] * 8]
+    assert coding.queue.age(4).item() == pytest.approx((8 * 1 + 1 * 2 + 1 * 3) / 10)
 
 
 def test_a_batch_larger_than_the_queue_leaves_its_last_keys():
     coding = make(queue_size=4)
     keys = unit(11, D, seed=3)
     coding.enqueue(keys, torch.arange(11), 0)
-    assert sorted(coding.queue_labels.tolist()) == [7, 8, 9, 10]
-    assert int(coding.queue_ptr) == 11 % 4
+    assert sorted(coding.queue.labels.tolist()) == [7, 8, 9, 10]
+    assert int(coding.queue.pointer) == 11 % 4
     coding.enqueue(keys[:1], torch.tensor([99]), 1)
-    assert sorted(coding.queue_labels.tolist()) == [8, 9, 10, 99]
+    assert sorted(coding.queue.labels.tolist()) == [8, 9, 10, 99]
 
 
 def test_averages_of_an_images_keys_are_clustered():
     coding = make()
-    assert len(coding.remembered()[0]) == 0
+    assert len(coding.memory.remembered()[0]) == 0
     first, second = unit(10, D, seed=3), unit(10, D, seed=4)
     index = torch.randperm(N, generator=torch.Generator().manual_seed(0))[:10]
-    coding.remember(first, index)
-    embeddings, images = coding.remembered()
+    coding.memory.remember(first, index)
+    embeddings, images = coding.memory.remembered()
     assert images.tolist() == sorted(index.tolist())
     torch.testing.assert_close(embeddings, first[index.argsort()])
-    coding.remember(second, index)
+    coding.memory.remember(second, index)
     expected = F.normalize(first / 4 + second / 2, dim=1)
-    torch.testing.assert_close(coding.remembered()[0], expected[index.argsort()])
+    torch.testing.assert_close(coding.memory.remembered()[0], expected[index.argsort()])
     for _ in range(20):
-        coding.remember(second.repeat(5, 1), index.repeat(5))
-    torch.testing.assert_close(coding.remembered()[0], second[index.argsort()]), "an image may come more than once"
-    assert len(make(clustered_features="images").keys) == 0, "nothing is kept where nothing needs it"
+        coding.memory.remember(second.repeat(5, 1), index.repeat(5))
+    (
+        torch.testing.assert_close(coding.memory.remembered()[0], second[index.argsort()]),
+        "an image may come more than once",
+    )
+    assert len(make(clustered_features="images").memory.averages) == 0, "nothing is kept where nothing needs it"
 
 
 @pytest.mark.parametrize("sample", [25, 1, N - 1, N])
@@ -302,10 +305,10 @@ def test_sample_keeps_averages_of_images_at_equal_distances(sample):
     coding = make(num_prototypes=[1], min_cluster_size=1, cluster_sample=sample, clustered=False)
     written = unit(N, D, seed=3)
     for part in torch.randperm(N, generator=torch.Generator().manual_seed(0)).split(32):
-        coding.remember(written[part], part)
-    embeddings, images = coding.remembered()
+        coding.memory.remember(written[part], part)
+    embeddings, images = coding.memory.remembered()
     assert len(images) == sample
-    assert (sample == N) == (coding.keys[-1] == 0).all(), "images without a row share the last"
+    assert (sample == N) == (coding.memory.averages[-1] == 0).all(), "images without a row share the last"
     assert images[0] == 0
     assert set(images.diff().tolist()) <= {N // sample, -(-N // sample)}
     torch.testing.assert_close(embeddings, written[images])
@@ -314,19 +317,19 @@ def test_sample_keeps_averages_of_images_at_equal_distances(sample):
 def test_image_that_was_not_clustered_has_the_nearest_cluster():
     coding = make(query_cluster="assignment")
     tree, images = build_hierarchy(unit(50, D, seed=7), coding.options), torch.arange(0, 100, 2)
-    coding.install(tree, 1, images)
+    coding.install(tree.over(images, N), 1)
     z = unit(100, D, seed=5)
     nearest = (z @ coding.level(0)[0].T).argmax(dim=1)
-    for level, found in enumerate(coding.find_clusters(coding._cosines(z), torch.arange(100))):
+    for level, found in enumerate(coding.find_clusters(coding.cosines(z), torch.arange(100))):
         assert torch.equal(found[::2], tree.assignments[level])
         assert torch.equal(found[1::2], nearest[1::2])
         nearest = coding.level(level)[2][nearest]
 
 
-class NoGenerator(SelectiveCoding):
+class NoGenerator:
     """A random generator needs a real device."""
 
-    def generator(self, device):
+    def on(self, device):
         return None
 
 
@@ -335,25 +338,27 @@ def test_step_on_a_gpu_waits_for_nothing(preset):
     """A pretended GPU has shapes but no values: what a real one would have to be waited for raises."""
     keys = {"clustered_features": "keys", "clustered_encoder": "momentum"}
     coding = make(preset=preset, **keys)
-    coding.__class__ = NoGenerator
+    coding.numbers = NoGenerator()
     with FakeTensorMode(allow_non_fake_inputs=True):
         coding.to("cuda")
         z, key = torch.empty(6, D, device="cuda", requires_grad=True), torch.empty(6, D, device="cuda")
         index = torch.zeros(6, dtype=torch.long, device="cuda")
-        own = coding.enqueue(key, index, 3)[:, None]
-        coded = coding(z, key, index, [z], 1.0, own)  # with its gradient; the backward pass only scales it
-        coding.remember(key, index)
-        assert coding.queue_age(4).shape == ()
-        precision_and_recall(coded.left_out()[0], index, coding.queue_labels, own)
-        for waits in (coded.loss.item, coding.queue_labels.nonzero):  # what this test relies on
+        same_image = coding.enqueue(key, index, 3)[:, None]
+        coded = coding(z, key, index, [z], 1.0, same_image)  # with its gradient; the backward pass only scales it
+        coding.memory.remember(key, index)
+        assert coding.queue.age(4).shape == ()
+        precision_and_recall(coded.left_out()[0], index, coding.queue.labels, same_image)
+        coded = coding.step([z], [key], index, epoch=0, step=4, labels=index, local=[z])
+        assert coded.queue_age(5).shape == ()
+        for waits in (coded.loss.item, coding.queue.labels.nonzero):  # what this test relies on
             with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
                 waits()
 
 
 def test_precision_and_recall_of_left_out_negatives():
     left_out = torch.tensor([[True, True, False, False, False], [False, True, False, True, False]])
-    labels, queue_labels, own = torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1, 1]), torch.tensor([[4], [4]])
-    precision, recall = precision_and_recall(left_out, labels, queue_labels, own)
+    labels, queue_labels, same_image = torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1, 1]), torch.tensor([[4], [4]])
+    precision, recall = precision_and_recall(left_out, labels, queue_labels, same_image)
     assert precision.item() == pytest.approx(2 / 4)  # queue entry 0 for query 0, entry 1 for query 1
     assert recall.item() == pytest.approx(2 / 3)
 
@@ -383,71 +388,180 @@ def test_state_is_safe_to_load(tmp_path):
     make(preset="official", clustered=False).load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
 
-# ---- options ----
+@pytest.mark.parametrize("query_cluster", ["assignment", "cosine"])
+def test_tree_in_use_is_the_built_one_and_survives_a_strict_load(query_cluster, tmp_path):
+    coding = make(clustered=False, query_cluster=query_cluster)
+    fresh = make(clustered=False, query_cluster=query_cluster)
+    assert coding.hierarchy is None
+    fresh.load_state_dict(coding.state_dict(), strict=True)  # before the first clustering
+    assert fresh.hierarchy is None
+    built = coding.cluster(0, unit(N, D, seed=7))
+    torch.save(coding.state_dict(), tmp_path / "state.pt")
+    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True), strict=True)
+    for tree in (coding.hierarchy, fresh.hierarchy):
+        for found, expected in zip(tree.levels, built.levels, strict=True):
+            for name in ("prototypes", "temperatures", "parents", "sizes", "dropped", "objective", "seconds"):
+                ours, theirs = getattr(found, name), getattr(expected, name)
+                assert torch.equal(ours, theirs) if torch.is_tensor(ours) else ours == theirs
+        if query_cluster == "assignment":
+            assert torch.equal(tree.assignments, built.assignments)
+        else:
+            assert tree.assignments is None
+        assert torch.equal(tree.assign(unit(9, D)), built.assign(unit(9, D)))
+    coding.hierarchy.levels[0].prototypes.zero_()
+    assert coding.level(0).prototypes.any(), "a copy"
 
 
-def test_presets_differ_as_documented():
-    paper, official, recommended = (resolve_options({"preset": name}) for name in PRESETS)
-    assert (paper.left_out, official.left_out, recommended.left_out) == ("removed", "zero_logit", "removed")
-    assert (paper.query_cluster, official.query_cluster) == ("similarity", "assignment")
-    assert recommended.query_cluster == "assignment"
-    assert (paper.batch_negatives, official.batch_negatives, recommended.batch_negatives) == (False, False, True)
-    assert (paper.icsc_levels, official.icsc_levels) == ("mean", "sum")
-    assert (paper.temperature_members, official.temperature_members) == ("images", "children")
-    assert (paper.temperature_scaling, official.temperature_scaling) == ("none", "clipped")
-    assert (paper.temperature_centre, official.temperature_centre) == ("prototype", "centroid")
-    assert (paper.min_cluster_size, official.min_cluster_size) == (10, 0)
-    assert (paper.clustering_start, official.clustering_start) == (0, 20)
-    assert (paper.proto_negatives, official.proto_negatives) == ("all", "outside_batch")
-    assert (paper.clamp_probabilities, official.clamp_probabilities) == (False, True)
-    assert (paper.clustered_encoder, official.clustered_encoder) == ("online", "momentum")
-    assert (paper.local_views, official.local_views) == ("mean", "sum")
-    assert (official.kmeans_seed, official.kmeans_iterations, official.kmeans_restarts) == ("level", 20, 5)
-    assert (paper.clustered_features, official.clustered_features) == ("images", "images")
-    assert (paper.kmeans, official.kmeans, recommended.kmeans) == ("plain", "plain", "fast")
+def test_tree_that_does_not_fit_is_refused():
+    tree = build_hierarchy(unit(N, D), Options(num_prototypes=[12, 5, 3], min_cluster_size=1))
+    with pytest.raises(ValueError, match="a tree of 12 5 3 prototypes does not fit `num_prototypes` 10 5 3"):
+        make().install(tree, 0)
 
 
-def test_any_option_of_a_preset_can_be_overridden_by_its_flag():
-    parser = Parser()
-    add_option_flags(parser)
-    flags = "--preset official --left_out removed --num_prototypes 9 4 --instance_selection false --symmetric"
-    options = resolve_options(parser.parse(flags.split()))
-    assert (options.preset, options.left_out, options.query_cluster) == ("official", "removed", "assignment")
-    assert (options.num_prototypes, options.instance_selection, options.symmetric) == ((9, 4), False, True)
-    flagged = {action.dest for action in parser._actions} - {"help"}
-    assert flagged == {field.name for field in fields(Options)}
-    assert as_dict(options)["num_prototypes"] == [9, 4]
+def test_tree_without_its_images_clusters_gives_them_the_nearest():
+    coding, z = make(preset="official"), unit(20, D, seed=5)
+    tree = replace(build_hierarchy(unit(N, D, seed=7), coding.options), assignments=None)
+    coding.install(tree, 1)
+    clusters = coding.find_clusters(coding.cosines(z), torch.arange(20))
+    assert torch.equal(torch.stack(clusters), tree.assign(z))
+    assert coding(z, z, torch.arange(20), [], 1.0).loss.isfinite()
 
 
-BAD = {
-    "preset": ({"preset": "best"}, "choose from paper, official, recommended"),
-    "no prototypes": ({"num_prototypes": [0]}, "--num_prototypes 0: every level needs at least 1"),
-    "growing levels": ({"num_prototypes": [10, 20]}, "each level must have fewer"),
-    "as many": ({"num_prototypes": [10, 10]}, "each level must have fewer"),
-    "temperature": ({"temperature": 0.0}, "--temperature 0.0: must be greater than 0"),
-    "nothing to train": ({"instance_loss": False, "prototype_loss": False}, "nothing is left to train with"),
-    "idle warm-up": ({"instance_loss": False}, "add --proto_warmup_epochs 0"),
-    "late clustering": ({"clustering_start": 30}, "needs prototypes by then"),
-    "recluster": ({"recluster_every": 0}, "--recluster_every 0"),
-    "negative sample": ({"cluster_sample": -1}, "--cluster_sample -1: must not be negative"),
-    "keys of the other encoder": (
-        {"clustered_encoder": "online"},
-        "--clustered_encoder online: keys are the momentum one's; add --clustered_features images",
-    ),
-}
+# ---- clustering and whole steps ----
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_options_that_make_no_sense_are_refused(case):
-    flags, reason = BAD[case]
-    with pytest.raises(UserError, match=reason):
-        resolve_options(flags)
+def test_tree_is_due_once_in_the_epochs_asked_for():
+    coding = make(clustered=False, proto_warmup_epochs=2, recluster_every=2)
+    due = []
+    for epoch in range(6):
+        due.append(coding.due(epoch))
+        if coding.due(epoch):
+            coding.cluster(epoch, unit(N, D, seed=epoch))
+            assert not coding.due(epoch), "as after a resume within the epoch"
+    assert due == [False, False, True, False, True, False]
+    assert not make(clustered=False, instance_selection=False, prototype_loss=False).due(0)
 
 
-def test_warmup_must_be_shorter_than_the_run():
-    with pytest.raises(UserError, match="--proto_warmup_epochs 20: must be shorter than the run, --max_epochs 20"):
-        check_schedule(resolve_options({}), 20)
-    check_schedule(resolve_options({}), 21)
-    with pytest.raises(UserError, match="nothing would be clustered"):
-        check_schedule(resolve_options({"prototype_loss": False}), 5)
-    check_schedule(resolve_options({"prototype_loss": False, "instance_selection": False}), 5)
+def test_clustering_of_remembered_keys():
+    coding = make(clustered=False)
+    assert not coding.has_enough_keys
+    with pytest.raises(ValueError, match="fewer than 20 images have keys to cluster; give `embeddings`"):
+        coding.cluster(0)
+    keys, index = unit(25, D, seed=3), torch.arange(0, 100, 4)
+    coding.memory.remember(keys, index)
+    assert coding.has_enough_keys
+    tree = coding.cluster(4)
+    expected = build_hierarchy(coding.memory.remembered()[0], coding.options, seed=4)
+    assert torch.equal(tree.assignments[:, index], expected.assignments)
+    assert (tree.assignments >= 0).sum() == 3 * 25
+    assert torch.equal(coding.tree.assignments, tree.assignments)
+    assert coding.clustered_epoch == 4
+
+
+def test_clustering_of_given_embeddings():
+    coding, images = make(clustered=False, seed=2), torch.arange(1, N, 2)
+    with pytest.raises(ValueError, match="60 embeddings for 120 images; say of which with `images`"):
+        coding.cluster(3, unit(60, D))
+    tree = coding.cluster(3, unit(60, D), images)
+    expected = build_hierarchy(unit(60, D), coding.options, seed=2003)
+    assert torch.equal(tree.levels[0].prototypes, expected.levels[0].prototypes)
+    assert torch.equal(tree.assignments[:, images], expected.assignments)
+    for level in range(3):
+        for number in range(len(tree.levels[level].prototypes)):
+            assert set(tree.members(level, number).tolist()) <= set(images.tolist())
+
+
+def views(count, seed):
+    return [unit(6, D, seed=seed + number).requires_grad_() for number in range(count)]
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper", "official"])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_step_is_the_loss_of_each_pair_with_keys_in_or_after(preset, symmetric):
+    """Against the parts put together by hand, with the same random numbers."""
+    pairs, index, labels = 2 if symmetric else 1, torch.arange(0, 60, 10), torch.arange(6)
+    codings = [make(preset=preset, symmetric=symmetric, proto_ramp_epochs=1, proto_weight=1.0) for _ in range(2)]
+    for coding in codings:
+        coding.enqueue(unit(9, D, seed=50), torch.full((9,), 3), 0)
+    before = codings[0].queue.labels.clone()
+    inputs = [(views(pairs, 1), views(pairs, 5), views(2, 9)) for _ in codings]
+
+    coding, (queries, keys, local) = codings[0], inputs[0]
+    coded = coding.step(queries, keys, index, epoch=0, step=7, labels=labels, local=local)
+    coded.loss.backward()
+
+    other, (z, k, small) = codings[1], inputs[1]
+    same_image = None
+    if preset == "recommended":
+        same_image = torch.stack([other.enqueue(key.detach(), labels, 7) for key in k], dim=1)
+        before = other.queue.labels.clone()
+    expected = [other(a, b.detach(), index, small, 0.5, same_image) for a, b in zip(z, k, strict=True)]
+    left_out, age = expected[0].left_out(), other.queue.age(7)
+    if preset != "recommended":
+        for key in k:
+            other.enqueue(key.detach(), labels, 7)
+    other.memory.remember(torch.stack([key.detach() for key in k]).mean(dim=0), index)
+    loss = sum(one.loss for one in expected) / pairs
+    loss.backward()
+
+    assert torch.equal(coded.loss, loss)
+    for ours, theirs in zip([*queries, *local], [*z, *small], strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+    assert all(key.grad is None for key in keys), "keys are targets"
+    assert coded.parts.keys() == expected[0].parts.keys()
+    assert all(torch.equal(coded.parts[name], expected[0].parts[name]) for name in coded.parts)
+    # What is logged is of the queue that the loss saw, though keys may have come in since.
+    assert all(torch.equal(*masks) for masks in zip(coded.left_out(), left_out, strict=True))
+    assert torch.equal(coded.queue_labels, before)
+    assert torch.equal(coded.queue_age(7), age)
+    assert coded.same_image.shape == (6, pairs if preset == "recommended" else 0)
+    for (name, ours), theirs in zip(coding.named_buffers(), other.buffers(), strict=True):
+        assert torch.equal(ours, theirs), name
+    assert (coding.queue.steps == 7).sum() == 6 * pairs
+
+
+def test_step_without_labels_keeps_none():
+    coding = make()
+    coding.step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=0)
+    assert (coding.queue.labels == -1).all()
+
+
+def test_step_refuses_more_keys_than_the_queue_takes():
+    with pytest.raises(ArgumentError, match="`queue_size` 4: smaller than the 6 keys of a batch"):
+        make(queue_size=4).step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=0)
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_two_processes_keep_what_one_with_the_whole_batch_keeps(preset):
+    queries, keys, index, labels = unit(6, D, seed=1), unit(6, D, seed=2), torch.arange(6) * 7, torch.arange(6)
+    whole = make(preset=preset)
+    alone = whole.step([queries], [keys], index, epoch=0, step=0, labels=labels)
+    shares = []
+    for rank in range(2):
+        coding = make(preset=preset)
+        rows = iter([keys, labels, index])  # in the order in which they are asked for
+
+        def gather(values, rank=rank, rows=rows):
+            """One process after the other, as torch.distributed gives them."""
+            of_all = next(rows)
+            assert torch.equal(of_all[rank::2], values)
+            return torch.cat([of_all[0::2], of_all[1::2]])
+
+        part = slice(rank, None, 2)
+        processes = Processes(rank, 2, gather)
+        coded = coding.step(
+            [queries[part]], [keys[part]], index[part], epoch=0, step=0, labels=labels[part], processes=processes
+        )
+        shares.append(coded)
+        for (name, ours), theirs in zip(coding.named_buffers(), whole.buffers(), strict=True):
+            assert torch.equal(ours, theirs), name
+    assert torch.equal(torch.stack([one.same_image for one in shares], dim=1).flatten(0, 1), alone.same_image)
+    instance = [torch.stack([one.parts[f"instance_loss_{level}"] for one in shares]).mean() for level in range(3)]
+    torch.testing.assert_close(instance, [alone.parts[f"instance_loss_{level}"] for level in range(3)])
+
+
+def test_what_processes_share_is_all_but_the_averages_of_keys():
+    coding = make()
+    shared = {id(buffer) for buffer in coding.shared_buffers()}
+    assert [name for name, buffer in coding.named_buffers() if id(buffer) not in shared] == ["memory.averages"]
+    assert coding.bytes_of_images == (N + 1) * D * 4 + 3 * N * 8

@@ -10,7 +10,7 @@ from tiny import SMALL, run_here, where
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.health import Health, of_epoch, of_tree
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import resolve_options
+from solo_hcsc.hcsc.options import Options
 
 HCSC = "--method hcsc --min_cluster_size 2 --queue_size 16 --proto_warmup_epochs 1 --max_epochs 3".split()
 UNCHANGED = "--color_jitter_prob 0 --gray_scale_prob 0 --gaussian_prob 0 --min_scale 1".split()
@@ -52,14 +52,14 @@ def test_almost_as_many_clusters_as_members(custom, tmp_path, capsys):
 
 
 def test_duplicates_are_counted():
-    options = resolve_options({"num_prototypes": [8, 2], "min_cluster_size": 0, "kmeans": "plain"})
+    options = Options(**{"num_prototypes": [8, 2], "min_cluster_size": 0, "kmeans": "plain"})
     apart = F.normalize(torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), dim=1)
     signs = of_tree(build_hierarchy(apart.repeat(20, 1), options), options)
     assert "equal another one" in signs["duplicates 0"]
 
 
 def test_healthy_tree_gives_no_sign():
-    options = resolve_options({"num_prototypes": [30, 10, 3]})
+    options = Options(**{"num_prototypes": [30, 10, 3]})
     images = F.normalize(torch.randn(1000, 16, generator=torch.Generator().manual_seed(0)), dim=1)
     assert of_tree(build_hierarchy(images, options), options) == {}
 
@@ -68,7 +68,7 @@ def test_queue_far_from_the_queries_leaves_nothing_out():
     """Queries in one corner, a queue in the other: no entry drew a query's cluster."""
     flags = {"num_prototypes": [4, 2], "min_cluster_size": 2, "queue_size": 64, "temperature_scaling": "none"}
     flags |= {"query_cluster": "cosine"}
-    options = resolve_options(flags | {"epsilon": 1e4})
+    options = Options(**flags, epsilon=1e4)
     draw = torch.Generator().manual_seed(0)
     corners = torch.eye(16)[:4].repeat_interleave(20, 0) + 0.05 * torch.randn(80, 16, generator=draw)
     coding = SelectiveCoding(options, 16, 80, seed=0)
@@ -80,8 +80,9 @@ def test_queue_far_from_the_queries_leaves_nothing_out():
     assert "level 0 leaves out 0.00% of the negatives, where 25.00% would be chance" in signs["none left out 0"]
 
 
-def test_sign_is_said_again_after_it_was_gone(capsys):
+def test_sign_is_said_again_after_it_was_gone():
     health = Health()
-    for epoch, signs in enumerate([{"a": "ill"}, {"a": "ill"}, {}, {"a": "ill"}]):
-        health.say(epoch, "tree", signs)
-    assert capsys.readouterr().err == "note: epoch 0: ill\nnote: epoch 3: ill\n"
+    ill = {"a": "ill"}
+    news = [health.news(epoch, "tree", signs) for epoch, signs in enumerate([ill, ill, {}, ill])]
+    assert news == [["epoch 0: ill"], [], [], ["epoch 3: ill"]]
+    assert health.news(3, "epoch", ill) == ["epoch 3: ill"], "signs of another thing are others"

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from solo_hcsc.hcsc import losses
-from solo_hcsc.hcsc import selection
+from solo_hcsc.hcsc import losses, selection
 
 B, Q, D, M, UPPER = 5, 17, 6, 8, 3
 KINDS = ["random", "identical", "one prototype", "tiny temperatures", "huge temperatures", "opposite"]
@@ -62,12 +61,12 @@ def test_eq_1_and_6(kind):
 def test_eq_6_by_shared_draws(kind):
     z, key, queue, *_ = case(kind)
     generator = torch.Generator().manual_seed(4)
-    drawn, own = torch.randint(4, (3, Q), generator=generator), torch.randint(4, (3, B), generator=generator)
-    drawn[2] = own[2] = 1  # a level that leaves out everything
-    keep = [(a != c[:, None]).numpy() for a, c in zip(drawn, own, strict=True)]
+    drawn, clusters = torch.randint(4, (3, Q), generator=generator), torch.randint(4, (3, B), generator=generator)
+    drawn[2] = clusters[2] = 1  # a level that leaves out everything
+    keep = [(a != c[:, None]).numpy() for a, c in zip(drawn, clusters, strict=True)]
     for levels in (3, 2):
         expected = oracles.eq6(z.numpy(), key.numpy(), queue.numpy(), keep[:levels], 0.2)
-        ours, _ = losses.selected_info_nce(z, key, queue, 0.2, drawn[:levels], own[:levels])
+        ours, _ = losses.selected_info_nce(z, key, queue, 0.2, drawn[:levels], clusters[:levels])
         assert ours.item() == pytest.approx(expected, abs=1e-9)
 
 
@@ -119,8 +118,8 @@ def test_eq_3_4_and_7(kind):
 def test_gradients_agree_with_finite_differences(left_out):
     z, key, queue, prototypes, temperatures, _, _, clusters, _ = case("random")
     z.requires_grad_()
-    own = torch.arange(B)[:, None]
-    assert gradcheck(lambda x: losses.info_nce(x, key, queue, 0.2, masks(B, Q), left_out, own), z)
+    same_image = torch.arange(B)[:, None]
+    assert gradcheck(lambda x: losses.info_nce(x, key, queue, 0.2, masks(B, Q), left_out, same_image), z)
     keep = masks(B, M)
     assert gradcheck(lambda x: losses.proto_nce(x, prototypes, temperatures, clusters, keep, left_out), z)
 
@@ -142,15 +141,15 @@ def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau, in
     z, key, queue = unit(batch, D, seed=1).float(), unit(batch, D, seed=2).float(), unit(size, D, seed=3).float()
     drawn = torch.randint(clusters, (3, size), generator=generator)
     asked = torch.randint(clusters, (3, batch), generator=generator)
-    own = torch.stack([torch.arange(batch), torch.arange(batch) + batch], dim=1)[:, :in_queue]
+    same_image = torch.stack([torch.arange(batch), torch.arange(batch) + batch], dim=1)[:, :in_queue]
     drawn[1] = -1  # a level that leaves out nothing
     drawn[2] += 1000  # and one whose clusters are in no query's reach
     pairs, _ = losses._left_out(drawn, asked, torch.ones(batch, size))
     assert type(pairs).__name__ == way
     fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
-    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, asked, own)
+    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, asked, same_image)
     keep = [a != c[:, None] for a, c in zip(drawn, asked, strict=True)]
-    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask, own=own) for mask in keep])
+    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask, same_image=same_image) for mask in keep])
     (3 * mean).backward()
     (3 * expected.mean()).backward()
     torch.testing.assert_close(levels, expected, rtol=1e-5, atol=1e-5)
@@ -163,10 +162,10 @@ def test_left_out_entries_that_are_nearly_all_of_the_sum_do_not_spoil_the_rest()
     queue = torch.cat([z, -z.mean(0, keepdim=True).repeat(200, 1)])  # four perfect matches among far ones
     queue = queue / queue.norm(dim=1, keepdim=True)
     drawn = torch.cat([torch.arange(4), torch.full((200,), 9)])[None]
-    own = torch.arange(4)[None]
-    keep = drawn[0] != own[0][:, None]
+    clusters = torch.arange(4)[None]
+    keep = drawn[0] != clusters[0][:, None]
     fast, exact = z.clone().requires_grad_(), z.double().requires_grad_()
-    loss, _ = losses.selected_info_nce(fast, -z, queue, 0.05, drawn, own)
+    loss, _ = losses.selected_info_nce(fast, -z, queue, 0.05, drawn, clusters)
     expected = losses.info_nce(exact, -z.double(), queue.double(), 0.05, keep)
     loss.backward()
     expected.backward()
@@ -178,8 +177,8 @@ def test_shared_draws_gradient_agrees_with_finite_differences():
     z, key, queue, *_ = case("random")
     z.requires_grad_()
     drawn = torch.arange(Q).remainder(7).expand(2, Q)
-    own = torch.tensor([[0, 1, 2, 3, 4], [6, 6, 6, 6, 6]])
-    assert gradcheck(lambda x: losses.selected_info_nce(x, key, queue, 0.2, drawn, own)[0], z)
+    clusters = torch.tensor([[0, 1, 2, 3, 4], [6, 6, 6, 6, 6]])
+    assert gradcheck(lambda x: losses.selected_info_nce(x, key, queue, 0.2, drawn, clusters)[0], z)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -227,7 +226,7 @@ def test_query_without_negatives_has_a_finite_loss_and_gradient():
     assert z.grad.isfinite().all()
 
 
-def test_own_prototype_counts_even_where_the_mask_leaves_it_out():
+def test_a_querys_prototype_counts_even_where_the_mask_leaves_it_out():
     z, _, _, prototypes, temperatures, _, _, clusters, _ = case("random")
     keep = torch.ones(B, M, dtype=torch.bool)
     expected = losses.proto_nce(z, prototypes, temperatures, clusters, keep)
@@ -243,7 +242,7 @@ def test_draws_have_the_equations_frequencies_and_are_independent(equation):
     else:
         keep = selection.prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
     generator = torch.Generator().manual_seed(0)
-    draws = torch.stack([~selection.draw(keep, generator) for _ in range(20_000)]).double()
+    draws = torch.stack([~selection.keep_by_chance(keep, generator) for _ in range(20_000)]).double()
     frequency, error = draws.mean(0), (keep * (1 - keep) / len(draws)).sqrt()
     # 4 standard errors; one count more for pairs that are hardly ever left out
     assert ((frequency - (1 - keep)).abs() <= 4 * error + 1 / len(draws)).all()
@@ -256,6 +255,6 @@ def test_draws_have_the_equations_frequencies_and_are_independent(equation):
 
 def test_draws_repeat_with_the_generators_seed():
     keep = torch.full((4, 9), 0.5)
-    first, again, other = (selection.draw(keep, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    first, again, other = (selection.keep_by_chance(keep, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -1,0 +1,196 @@
+"""Argument parsers whose errors are one line, and whose flags know their bounds."""
+
+import argparse
+import difflib
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, TypeVar
+
+from solo_hcsc.cli.errors import UserError
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a number may be."""
+
+    allows: Callable[[float], bool]
+    meaning: str
+
+
+POSITIVE = Bound(lambda value: value > 0, "must be greater than 0")
+NOT_NEGATIVE = Bound(lambda value: value >= 0, "must not be negative")
+SHARE = Bound(lambda value: 0 <= value <= 1, "must be between 0 and 1")
+POSITIVE_SHARE = Bound(lambda value: 0 < value <= 1, "must be above 0 and at most 1")
+
+
+def at_least(lowest: int) -> Bound:
+    return Bound(lambda value: value >= lowest, f"must be at least {lowest}")
+
+
+def at_most(highest: float) -> Bound:
+    return Bound(lambda value: value <= highest, f"must be at most {highest}")
+
+
+def below(limit: int) -> Bound:
+    return Bound(lambda value: 0 <= value < limit, f"must be from 0 to {limit - 1}")
+
+
+class _Flags(argparse._ActionsContainer):
+    """Takes a `bound` for each flag, and leaves alone a flag that is there already."""
+
+    def add_argument(self, *names: str, bound: Bound | None = None, **settings: Any) -> argparse.Action:
+        known = self._option_string_actions.get(names[0])
+        if known is not None:  # solo-learn's methods add the flags that all of them share
+            return known
+        action = super().add_argument(*names, **settings)
+        action.bound = bound  # type: ignore[attr-defined]
+        return action
+
+
+class _Group(_Flags, argparse._ArgumentGroup):
+    pass
+
+
+class _Help(argparse.HelpFormatter):
+    """Shows a default where it says something."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=110)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        default = action.default
+        says_nothing = isinstance(default, bool) or default in (None, "", argparse.SUPPRESS)
+        if action.help is None or action.required or says_nothing:
+            return action.help
+        shown = " ".join(map(str, default)) if isinstance(default, list) else default
+        return f"{action.help} ({shown})".replace("%", "%%")
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return "N" if action.type in (int, float, count_or_share) else "X"
+
+
+class Parser(_Flags, argparse.ArgumentParser):
+    """An argument parser whose errors are one line, and whose groups of one name are one group."""
+
+    def __init__(self, command: str, description: str = "", usage: str | None = None, add_help: bool = True) -> None:
+        self._by_title: dict[str | None, _Group] = {}
+        super().__init__(
+            prog=f"solo-hcsc {command}",
+            usage=usage and f"%(prog)s {usage}",
+            description=description,
+            add_help=add_help,
+            allow_abbrev=False,
+            formatter_class=_Help,
+        )
+
+    def add_argument_group(self, title: Any = None, *args: Any, **kwargs: Any) -> _Group:
+        if title not in self._by_title:
+            group = _Group(self, title, *args, **kwargs)
+            self._action_groups.append(group)
+            self._by_title[title] = group
+        return self._by_title[title]
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+    def parse(self, argv: Iterable[str]) -> argparse.Namespace:
+        """All of `argv`, each number within its bounds; an unknown flag is named together with the nearest known."""
+        flags, unknown = self.parse_part(argv)
+        if unknown:
+            flag = next((word for word in unknown if word.startswith("--")), unknown[0])
+            flag = flag.partition("=")[0]
+            if flag in _GONE:
+                raise UserError(f"{flag} no longer exists in Lightning 2; leave it out")
+            hint = nearest(flag, self._option_string_actions) or "see --help for the known ones"
+            raise UserError(f"unknown flag or stray value {flag}: {hint}")
+        return flags
+
+    def parse_part(self, argv: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The flags that this parser knows, and the other words."""
+        flags, others = self.parse_known_args(list(argv))
+        for action in self._actions:
+            if (bound := getattr(action, "bound", None)) is not None:
+                value = getattr(flags, action.dest)
+                for number in value if isinstance(value, Sequence) else [value]:
+                    if isinstance(number, int | float) and not bound.allows(number):
+                        shown = f"{number:g}" if isinstance(number, float) else number
+                        raise UserError(f"--{action.dest} {shown}: {bound.meaning}")
+        return flags, others
+
+    def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
+        """Gives flags that solo-learn's methods declare, without help and bounds, theirs."""
+        for action in self._actions:
+            if action.help is None:
+                action.help = helps.get(action.dest)
+            if getattr(action, "bound", None) is None:
+                action.bound = bounds.get(action.dest)  # type: ignore[attr-defined]
+
+    def change(self, dest: str, **settings: Any) -> None:
+        """Replaces the help, the choices or the default of a flag that means something else in a command."""
+        action = next(action for action in self._actions if action.dest == dest)
+        for name, value in settings.items():
+            setattr(action, name, value)
+        if "default" in settings:
+            action.required = False
+
+    def hide(self, *dests: str) -> None:
+        """Leaves flags out of the help that solo-learn has and that mean nothing in a command."""
+        for dest in dests:
+            self.change(dest, help=argparse.SUPPRESS)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean X?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def take(kind: type[Settings], flags: argparse.Namespace, **others: Any) -> Settings:
+    """A settings' dataclass from the flags of the same names, and from `others`; lists become tuples."""
+    values = {
+        item.name: others[item.name] if item.name in others else getattr(flags, item.name)
+        for item in fields(kind)  # type: ignore[arg-type]
+        if item.name in others or hasattr(flags, item.name)
+    }
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A command as it was typed, for the record."""
+
+    command: str
+    argv: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        return f"solo-hcsc {self.command} {shlex.join(self.argv)}".rstrip()
+
+
+def yes_or_no(text: str) -> bool:
+    answer = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in answer:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return answer[text.lower()]
+
+
+def count_or_share(text: str) -> int | float:
+    """`10` batches, or `0.1` of them."""
+    try:
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+_GONE = {
+    f"--{name}"
+    for name in (
+        "amp_backend amp_level auto_lr_find auto_scale_batch_size auto_select_gpus checkpoint_callback"
+        " flush_logs_every_n_steps ipus log_gpu_memory move_metrics_to_cpu plugins prepare_data_per_node"
+        " process_position stochastic_weight_avg tpu_cores track_grad_norm truncated_bptt_steps weights_save_path"
+        " weights_summary"
+    ).split()
+}

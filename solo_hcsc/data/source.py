@@ -1,0 +1,99 @@
+"""Which images a command reads, as a value: the data set, its folders, the size and the colours they are read in."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.data.digits import lay_out_digits
+
+FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
+FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
+_TRANSFORMED_HERE = ("custom", "digits", "voc07", "places205", "cub")
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """A data set on this disk."""
+
+    dataset: str
+    data_dir: Path
+    train_dir: Path | None
+    val_dir: Path | None
+    crop_size: tuple[int, ...]  # the first one is that of evaluations
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    no_labels: bool = False
+
+    @property
+    def in_folders(self) -> bool:
+        """Whether the images are in folders, one for each class, rather than read by torchvision's own class."""
+        return self.dataset in FOLDERS or (self.dataset == "cifar10" and self.train_dir is not None)
+
+    @property
+    def follows_crop_size(self) -> bool:
+        """Whether evaluation follows the flags; solo-learn's other data sets have sizes and colours of their own."""
+        return self.dataset in _TRANSFORMED_HERE
+
+    @property
+    def framework_name(self) -> str:
+        return framework_name(self.dataset)
+
+    @property
+    def title(self) -> str:
+        return self.data_dir.name if self.dataset == "custom" else self.dataset
+
+    def folder(self, split: str) -> Path:
+        """The folder of the `train` or `val` images."""
+        below = self.train_dir if split == "train" else self.val_dir
+        assert below is not None, "asked for before `located`"
+        return self.data_dir / below
+
+    def located(self, needs_val: bool) -> "ImageSource":
+        """The same with its folders filled in, which are there; digits are written if they are not."""
+        train_dir, val_dir = self._default_folders(needs_val)
+        source = replace(self, train_dir=train_dir, val_dir=val_dir)
+        if source.in_folders:
+            for split, folder in (("train", train_dir), ("val", val_dir)):
+                if folder is not None:
+                    check_folder(f"--{split}_dir", source.folder(split))
+        return source
+
+    def with_split(self, split: str) -> "ImageSource":
+        """Located, for a command that reads the `train` or the `val` images; the other ones need not be there."""
+        if split == "val" and self.train_dir is None:
+            return replace(self, train_dir=self.val_dir).located(needs_val=True)  # not read
+        return self.located(needs_val=split == "val")
+
+    def _default_folders(self, needs_val: bool) -> tuple[Path | None, Path | None]:
+        if self.dataset == "digits":
+            if self.train_dir or self.val_dir:
+                raise UserError("--dataset digits brings its own folders; leave out --train_dir and --val_dir")
+            try:
+                lay_out_digits(self.data_dir)
+            except OSError as error:
+                raise UserError(f"--data_dir {self.data_dir}: cannot write digits there: {error.strerror}") from error
+            return Path("digits/train"), Path("digits/val")
+        if self.dataset == "cifar10" and (self.data_dir / "cifar10" / "train").is_dir():
+            return Path("cifar10/train"), Path("cifar10/test")  # scripts/data/cifar10.sh made them
+        if not self.in_folders:
+            return self.train_dir, self.val_dir
+        if self.dataset == "custom" and self.train_dir is None:
+            raise UserError("--dataset custom needs --train_dir, a folder below --data_dir")
+        if self.dataset == "custom" and self.val_dir is None and needs_val:
+            raise UserError("--dataset custom needs --val_dir here, a folder below --data_dir")
+        val_dir = Path(self.dataset, "val") if self.val_dir is None and needs_val else self.val_dir
+        return self.train_dir or Path(self.dataset, "train"), val_dir
+
+
+def framework_name(dataset: str) -> str:
+    """What solo-learn calls a data set: digits is a folder of images like any other."""
+    return "custom" if dataset == "digits" else dataset
+
+
+def check_folder(flag: str, path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"{flag}: {path} does not exist; check --data_dir and {flag}")
+    if not path.is_dir():
+        raise UserError(f"{flag}: {path} is a file; give a folder of images")
+    if not any(path.iterdir()):
+        raise UserError(f"{flag}: {path} is empty; give a folder of images")

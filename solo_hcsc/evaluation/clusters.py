@@ -1,0 +1,100 @@
+"""How well clusters of embeddings agree with labels.
+
+Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l`, `C` classes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+from torch.utils.data import Dataset
+
+from solo_hcsc.data.label_hierarchy import LabelLevel
+from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.evaluation.encoders import RunTree
+from solo_hcsc.evaluation.features import Frozen, extract
+from solo_hcsc.hcsc.hierarchy import Hierarchy
+from solo_hcsc.hcsc.kmeans import kmeans, nearest
+from solo_hcsc.hcsc.options import Options
+
+PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the best of several runs
+
+
+def embed_both(
+    frozen: Frozen, tree: RunTree | None, dataset: Dataset, loading: Loading
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit vectors (N, D) of the images, those in which the tree was made (N, D or 0), and labels (N,).
+
+    Both in one pass: of many images, reading takes longest.
+    """
+    parts = [frozen.module]
+    if tree is not None:
+        parts.append(tree.side.eval().to(frozen.device))
+
+    def unit_vectors(images: torch.Tensor) -> torch.Tensor:
+        return torch.cat([F.normalize(part(images).float(), dim=1) for part in parts], dim=1)
+
+    found = extract(unit_vectors, dataset, loading, "embeddings", frozen.device)
+    of_tree = 0 if tree is None else tree.hierarchy.levels[0].prototypes.size(1)
+    features, clustered = found.x.split([found.x.size(1) - of_tree, of_tree], dim=1)
+    return features.contiguous().numpy(), clustered.contiguous().numpy(), found.y.numpy()
+
+
+def labels_by_level(labels: np.ndarray, levels: Sequence[LabelLevel]) -> list[np.ndarray]:
+    """The images' classes (N,), and their groups (N,) at each further level of a label hierarchy."""
+    return [labels, *(level.groups[labels] for level in levels[1:])]
+
+
+def score_kmeans(
+    embeddings: np.ndarray, k: int, seed: int, labels: Sequence[np.ndarray]
+) -> tuple[dict[str, Any], np.ndarray]:
+    """The agreement of k-means with labels, and each image's cluster (N,)."""
+    print(f"k-means k={k}: clustering {len(embeddings)} embeddings of size {embeddings.shape[1]}", flush=True)
+    clusters = nearest(embeddings, kmeans(embeddings, k, PAPER, seed))[1]
+    name = f"k-means k={k}"
+    return {"name": name, "kind": "k-means", "k": k, **agreement(clusters, labels, name)}, clusters
+
+
+def clusters_by_level(tree: Hierarchy, embeddings: np.ndarray) -> list[np.ndarray]:
+    """The clusters (N,) of unit vectors (N, D) at every level, bottom first."""
+    return list(tree.assign(torch.from_numpy(embeddings)).numpy())
+
+
+def score_tree(tree: Hierarchy, clusters: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """The agreement with labels of each level, in which the images have these clusters (N,)."""
+    rows = []
+    for number, (level, found) in enumerate(zip(tree.levels, clusters, strict=True), start=1):
+        size = len(level.prototypes)
+        name = f"hierarchy level {number} ({size} prototypes)"
+        scores = agreement(found, labels, name)
+        rows.append({"name": name, "kind": "hierarchy", "level": number, "prototypes": size, **scores})
+    return rows
+
+
+def agreement(clusters: np.ndarray, labels: Sequence[np.ndarray], name: str) -> dict[str, Any]:
+    """NMI and AMI of clusters (N,) with the classes, the first of `labels` (N,), and AMI with each further level."""
+    used = len(np.unique(clusters))
+    print(f"{name}: NMI and AMI of {used} clusters with {len(np.unique(labels[0]))} classes", flush=True)
+    return {
+        "clusters": used,
+        "nmi": float(normalized_mutual_info_score(labels[0], clusters)),
+        "ami": float(adjusted_mutual_info_score(labels[0], clusters)),
+        "ami_levels": [float(adjusted_mutual_info_score(groups, clusters)) for groups in labels[1:]],
+    }
+
+
+def describe_split(source: ImageSource, split: str, dataset: Dataset) -> dict[str, Any]:
+    """Which images were clustered and how many, for the record."""
+    folder: Path | None = source.train_dir if split == "train" else source.val_dir
+    return {
+        "name": source.dataset,
+        "data_dir": str(source.data_dir),
+        **({f"{split}_dir": str(folder)} if folder else {}),
+        f"{split}_images": len(dataset),  # type: ignore[arg-type]
+        "classes": len(dataset.classes),  # type: ignore[attr-defined]
+    }

@@ -1,0 +1,137 @@
+"""solo-learn's data sets, augmentations and transforms, with what its functions leave open."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from solo.utils import classification_dataloader, pretrain_dataloader
+from torch.utils.data import Dataset, Subset
+from torchvision import transforms
+
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.data.folders import (
+    CentreCrops,
+    ImagesWithoutLabels,
+    LabelledImages,
+    fraction,
+    refuse_single_class,
+    with_classes_of,
+)
+from solo_hcsc.data.images import SkipUnreadable
+from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.source import ImageSource
+
+CentreCropBatches = Callable[[Sequence[int]], Iterable[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """The pipelines that make an image's crops."""
+
+    dataset: str  # as solo-learn calls it
+    pipelines: tuple[Mapping[str, Any], ...]  # what solo-learn's transforms take
+    crops: tuple[int, ...]  # that each of them makes
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], source: ImageSource) -> "Augmentation":
+        """From what solo-learn's own setup made of the flags."""
+        pipelines = settings["transform_kwargs"] if settings["unique_augs"] > 1 else [settings["transform_kwargs"]]
+        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]))
+
+    def transform(self) -> Callable:
+        return pretrain_dataloader.prepare_n_crop_transform(
+            [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines],
+            num_crops_per_aug=list(self.crops),
+        )
+
+
+def pretraining_set(source: ImageSource, transform: Callable, share: float, seed: int) -> Dataset:
+    """The augmented training images, or a seeded share of them, as (index, crops, label)."""
+    if source.no_labels:
+        dataset: Dataset = ImagesWithoutLabels(source.folder("train"), transform)
+    elif source.in_folders:
+        indexed = pretrain_dataloader.dataset_with_index(LabelledImages)
+        dataset = indexed(source.folder("train"), transform)
+    else:
+        dataset = _downloaded(
+            source,
+            lambda: pretrain_dataloader.prepare_datasets(
+                source.dataset, transform, data_dir=source.data_dir, train_dir=source.train_dir
+            ),
+        )
+    return dataset if share == 1 else fraction(dataset, share, seed)
+
+
+def validation_set(source: ImageSource, train_set: Dataset) -> Dataset | None:
+    """Labelled validation images, or None where there are none."""
+    train_transform, transform = evaluation_transforms(source)
+    if not source.in_folders:
+        return evaluation_sets(source, train_transform, transform)[1]
+    if source.no_labels or source.val_dir is None:
+        return None
+    return with_classes_of(train_set, LabelledImages(source.folder("val"), transform))
+
+
+def evaluation_sets(source: ImageSource, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
+    """Labelled training and validation images."""
+    if source.in_folders:
+        train_set = LabelledImages(source.folder("train"), train_transform)
+        val_set = LabelledImages(source.folder("val"), val_transform)
+        refuse_single_class(train_set)
+        return train_set, with_classes_of(train_set, val_set)  # type: ignore[return-value]
+    return _downloaded(
+        source,
+        lambda: classification_dataloader.prepare_datasets(
+            source.dataset,
+            train_transform,
+            val_transform,
+            data_dir=source.data_dir,
+            train_dir=source.train_dir,
+            val_dir=source.val_dir,
+        ),
+    )
+
+
+def labelled_split(source: ImageSource, split: str) -> Dataset:
+    """The labelled `train` or `val` images as centre crops; folders of the other part need not be there."""
+    _, transform = evaluation_transforms(source)
+    if source.in_folders:
+        return LabelledImages(source.folder(split), transform)
+    return evaluation_sets(source, transform, transform)[0 if split == "train" else 1]
+
+
+def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
+    """solo-learn's transforms for training a classifier and for validation; custom data follow --crop_size."""
+    if not source.follows_crop_size:
+        return classification_dataloader.prepare_transforms(source.dataset)
+    size = source.crop_size[0]
+    tail = [transforms.ToTensor(), transforms.Normalize(source.mean, source.std)]
+    train = [
+        transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
+        transforms.RandomHorizontalFlip(),
+    ]
+    val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
+    return transforms.Compose(train + tail), transforms.Compose(val + tail)
+
+
+def centre_crops(dataset: Dataset, source: ImageSource, loading: Loading) -> CentreCropBatches:
+    """A function from indexes of a pretraining set to batches of their centre crops, in that order."""
+    _, transform = evaluation_transforms(source)
+    crops: Dataset
+    if isinstance(dataset, SkipUnreadable):
+        crops = SkipUnreadable(CentreCrops(dataset.dataset, transform), dataset.unreadable)
+    else:
+        crops = CentreCrops(dataset, transform)
+    return lambda indexes: loading.in_order(Subset(crops, indexes))
+
+
+def _downloaded(source: ImageSource, make: Callable[[], Any]) -> Any:
+    """Makes a data set that is downloaded; what its class says of missing or broken data becomes one line."""
+    try:
+        return make()
+    except (OSError, RuntimeError, ImportError) as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise UserError(
+            f"--dataset {source.dataset} in {source.data_dir}: {reason}; it is not there and could not be downloaded"
+        ) from error

@@ -1,0 +1,79 @@
+"""Flags as solo-learn's classes take them: its own setup, on a copy of what was typed."""
+
+import copy
+from argparse import Namespace
+from typing import Any
+
+from solo.args.utils import additional_setup_linear, additional_setup_pretrain
+
+from solo_hcsc.cli.devices import Devices
+from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.data.images import class_folders
+from solo_hcsc.data.source import FILES, ImageSource
+
+
+def pretraining_settings(
+    flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None
+) -> dict[str, Any]:
+    """Every flag with what solo-learn's `additional_setup_pretrain` adds: the learning rate of all devices, ..."""
+    resolved = _resolved(flags, source, devices, dali_device)
+    resolved.dataset = source.framework_name
+    additional_setup_pretrain(resolved)
+    settings = vars(resolved) | {"dataset": source.dataset}
+    if source.dataset in ("custom", "digits"):
+        settings["num_classes"] = 1 if source.no_labels else len(class_folders(source.folder("train")))
+    return settings
+
+
+def linear_settings(
+    flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None, encoder: str
+) -> dict[str, Any]:
+    """The same for a classifier on an encoder, whose classes are counted elsewhere."""
+    resolved = _resolved(flags, source, devices, dali_device)
+    resolved.dataset = "imagenet"  # any that it knows
+    resolved.encoder = encoder
+    additional_setup_linear(resolved)
+    return vars(resolved) | {"dataset": source.dataset}
+
+
+def for_framework(settings: dict[str, Any], source: ImageSource) -> dict[str, Any]:
+    """The settings with the data set's name as solo-learn knows it."""
+    return settings | {"dataset": source.framework_name}
+
+
+def _resolved(flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None) -> Namespace:
+    values = vars(flags) | {
+        "data_dir": source.data_dir,
+        "train_dir": source.train_dir,
+        "val_dir": source.val_dir,
+        "accelerator": devices.accelerator,
+        "gpus": list(devices.indexes),  # by whose length solo-learn scales the learning rate
+        "devices": devices.devices,
+        "strategy": devices.strategy,
+        "precision": devices.precision,
+        "sync_batchnorm": devices.sync_batchnorm,
+        "dali": dali_device is not None,
+        "dali_device": dali_device or flags.dali_device,
+    }
+    return Namespace(**copy.deepcopy(values))
+
+
+def resolve_dali(flags: Namespace, accelerator: str) -> str | None:
+    """Where DALI works; None without `--dali`, which is refused where it cannot work."""
+    if not flags.dali:
+        return None
+    if flags.dataset not in FILES:
+        raise UserError(f"--dali reads folders and lists of images, not --dataset {flags.dataset}; leave it out")
+    try:
+        import nvidia.dali  # noqa: F401  an optional package that takes seconds to import
+    except ImportError:
+        raise UserError(
+            "--dali: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
+            "(CUDA 12: 'solo_hcsc[dali-cuda120]')"
+        ) from None
+    if flags.dali_device not in ("cpu", "gpu"):
+        raise UserError(f"--dali_device {flags.dali_device}: choose cpu or gpu")
+    if flags.dali_device == "gpu" and accelerator != "gpu":
+        note("--dali_device gpu needs a GPU; DALI works on the CPU")
+        return "cpu"
+    return flags.dali_device

@@ -1,0 +1,113 @@
+"""The tree in use, in buffers of fixed size, so that a checkpoint of any epoch loads strictly."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from solo_hcsc.hcsc.hierarchy import Hierarchy, Level
+from solo_hcsc.hcsc.selection import similarity
+
+COLUMNS = ("prototypes", "temperatures", "parents", "sizes")
+
+
+class LevelInUse(NamedTuple):
+    """A level's tensors as a step needs them."""
+
+    prototypes: torch.Tensor  # (M_l, D)
+    temperatures: torch.Tensor  # (M_l,)
+    parents: torch.Tensor  # (M_l,); zeros at the top
+
+
+class TreeBuffers(nn.Module):
+    """A level's arrays are padded to the number of prototypes asked for, and `kept` says how many there are.
+
+    Args:
+        num_prototypes: M_l asked for, the bottom first.
+        dim: D.
+        images: how many images' clusters are kept, all N or 0.
+    """
+
+    assignments: torch.Tensor  # (L, N or 0) each image's cluster; -1 if it was not clustered
+
+    def __init__(self, num_prototypes: tuple[int, ...], dim: int, images: int) -> None:
+        super().__init__()
+        self.kept: tuple[int, ...] = ()  # prototypes per level; empty before the first clustering
+        self.highest: tuple[int, ...] = ()  # the highest cluster number that an image has, per level
+        self.epoch = -1  # the one before which the tree was made
+        self._statistics: list[tuple[int, float, float]] = []  # per level: dropped, objective, seconds
+        self._parent_chances: dict[int, torch.Tensor] = {}
+        self.num_prototypes = num_prototypes
+        self.register_buffer("assignments", torch.full((len(num_prototypes), images), -1))
+        for level, count in enumerate(num_prototypes):
+            self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
+            self.register_buffer(f"temperatures_{level}", torch.ones(count))
+            self.register_buffer(f"parents_{level}", torch.zeros(count, dtype=torch.long))
+            self.register_buffer(f"sizes_{level}", torch.zeros(count, dtype=torch.long))
+
+    def install(self, hierarchy: Hierarchy, epoch: int) -> None:
+        """Makes a tree the one in use."""
+        counts = tuple(len(level.prototypes) for level in hierarchy.levels)
+        wanted = self.num_prototypes
+        if len(counts) != len(wanted) or any(count > most for count, most in zip(counts, wanted, strict=True)):
+            given, most = (" ".join(map(str, numbers)) for numbers in (counts, wanted))
+            raise ValueError(f"a tree of {given} prototypes does not fit `num_prototypes` {most}")
+        for number, level in enumerate(hierarchy.levels):
+            for name in COLUMNS:
+                values = getattr(level, name)
+                if values is not None:
+                    self._padded(name, number)[: len(values)] = values
+        assignments = hierarchy.assignments
+        if assignments is None:  # images are then given the nearest prototype
+            self.assignments.fill_(-1)
+            self.highest = tuple(count - 1 for count in counts)
+        else:
+            if self.assignments.numel():
+                self.assignments.copy_(assignments)
+            self.highest = tuple(int(row.max()) for row in assignments)
+        self.kept, self.epoch = counts, epoch
+        self._statistics = [(level.dropped, level.objective, level.seconds) for level in hierarchy.levels]
+        self._parent_chances.clear()
+
+    def level(self, number: int) -> LevelInUse:
+        return LevelInUse(*(self._column(name, number) for name in LevelInUse._fields))
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """The tree in use, copied to the CPU; None before the first clustering."""
+        if not self.kept:
+            return None
+        levels = []
+        for number, statistics in enumerate(self._statistics):
+            prototypes, temperatures, parents, sizes = (self._column(name, number).cpu().clone() for name in COLUMNS)
+            above = parents if number + 1 < len(self.kept) else None
+            levels.append(Level(prototypes, temperatures, above, sizes, *statistics))
+        return Hierarchy(tuple(levels), self.assignments.cpu().clone() if self.assignments.numel() else None)
+
+    def parent_chances(self, number: int) -> torch.Tensor:
+        """Eq. 7: each prototype's chances (M_l, M_l+1) to belong to those of the level above, added up along a row."""
+        if number not in self._parent_chances:  # constant until the next clustering
+            upper = self.level(number + 1)
+            belongs = similarity(self.level(number).prototypes, upper.prototypes, upper.temperatures).softmax(dim=1)
+            self._parent_chances[number] = belongs.cumsum(dim=1)
+        return self._parent_chances[number]
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint has besides the buffers."""
+        return {
+            "kept": list(self.kept),
+            "highest": list(self.highest),
+            "epoch": self.epoch,
+            "statistics": [list(level) for level in self._statistics],
+        }
+
+    def set_facts(self, facts: dict[str, Any]) -> None:
+        self.kept, self.highest, self.epoch = tuple(facts["kept"]), tuple(facts["highest"]), facts["epoch"]
+        self._statistics = [(int(dropped), *times) for dropped, *times in facts["statistics"]]
+        self._parent_chances.clear()
+
+    def _column(self, name: str, number: int) -> torch.Tensor:
+        return self._padded(name, number)[: self.kept[number]]
+
+    def _padded(self, name: str, number: int) -> torch.Tensor:
+        return self.get_buffer(f"{name}_{number}")

@@ -1,0 +1,190 @@
+"""Evaluation results in one table, with the paper's figures beside those that are comparable; as Markdown and HTML."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.evaluation import paper
+from solo_hcsc.report import templating
+
+_METRIC_NAMES = {
+    "acc1": "top-1",
+    "acc5": "top-5",
+    "mAP11": "mAP 11-point",
+    "mAP": "mAP all-point",
+    "nmi": "NMI",
+    "ami": "AMI",
+}
+_CLASSES = {"setting": "setting", "value": "number", "paper": "number", "seconds": "number", "checkpoint": "hash"}
+_FOOTNOTE = (
+    "Accuracies and mAP in percent. The column paper has what the paper reports for the same method with a ResNet-50, "
+    "the same pretraining epochs and crops, protocol and data, and is empty where there is none; beside mocov2plus it "
+    "is MoCo v2's. KNN takes the best K on the validation images, as the paper does."
+)
+_FOOTNOTE_VOC = (
+    " On VOC07 the authors' released code averages precision over the classes of each image, ours over the images of "
+    "each class, as the benchmark does: these figures of the paper's own models do not compare."
+)
+
+
+class SummaryRow(NamedTuple):
+    """A line of the table."""
+
+    evaluation: str
+    setting: str
+    method: str
+    data: str
+    measure: str
+    value: str
+    paper: str
+    seconds: str
+    checkpoint: str
+
+
+HEADER = SummaryRow._fields
+
+
+def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[SummaryRow]:
+    """The rows of results below a folder, by data set and evaluation.
+
+    Args:
+        results: As `solo_hcsc.evaluation.results.read_results` has them.
+        folder: Checkpoints below it are named from it.
+    """
+    rows = [row for result in results for row in _rows_of(result, folder)]
+    order = list(paper.METRICS)
+    return sorted(rows, key=lambda row: (row.data, order.index(row.evaluation)))
+
+
+def markdown(rows: Sequence[SummaryRow]) -> str:
+    """The table as Markdown."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|" + "---|" * len(HEADER)
+    return "\n".join([line(HEADER), rule, *map(line, rows), "", _footnote(rows), ""])
+
+
+def html(rows: Sequence[SummaryRow]) -> str:
+    """The table as a page."""
+    return templating.render(
+        "summary.html.j2",
+        title="Evaluation results",
+        columns=[(name, _CLASSES.get(name, "")) for name in HEADER],
+        rows=rows,
+        footnote=_footnote(rows),
+    )
+
+
+def _footnote(rows: Sequence[SummaryRow]) -> str:
+    return _FOOTNOTE + (_FOOTNOTE_VOC if any(row.evaluation == "voc" for row in rows) else "")
+
+
+def _rows_of(result: Mapping[str, Any], folder: Path) -> list[SummaryRow]:
+    """A result's rows: one, or one for each way of clustering."""
+    try:
+        return [SummaryRow(*map(on_one_line, row)) for row in _read(result, folder)]
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{result['file']}: not what an evaluation writes ({type(error).__name__}: {error}); remove or repeat it"
+        ) from error
+
+
+def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
+    evaluation, settings = result["evaluation"], result["settings"]
+    checkpoint = Path(result["checkpoint"])
+    checkpoint = checkpoint.relative_to(folder) if checkpoint.is_relative_to(folder) else checkpoint
+    parts = [(_setting(evaluation, settings), _protocol(evaluation, settings), result["metrics"])]
+    if evaluation == "clustering":
+        parts = [_way_of_clustering(way, result) for way in settings["all"]]
+    for setting, protocol, metrics in parts:
+        named = {_METRIC_NAMES[name]: metrics[name] for name in paper.METRICS[evaluation] if name in metrics}
+        for count, value in zip(settings.get("label_groups", []), metrics.get("ami_levels", []), strict=False):
+            named[f"AMI, {count} groups"] = value
+        found = None
+        if protocol is not None:
+            model = result["method"], result.get("pretraining", {})
+            found = paper.find(evaluation, result["dataset"], protocol, *model)
+        yield SummaryRow(
+            evaluation,
+            setting,
+            _method(result),
+            result["dataset"],
+            " / ".join(named),
+            " / ".join(_figure(evaluation, value) for value in named.values()),
+            "" if found is None else _published(found),
+            f"{result['seconds']:.0f}",
+            str(checkpoint),
+        )
+
+
+def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
+    """What tells results of one evaluation apart."""
+    said = []
+    if evaluation in ("knn", "zeroshot"):
+        said = [f"k={settings['k']}", *(["projector"] if settings.get("features") == "projector" else [])]
+    elif evaluation == "semisup":
+        said = [_share(settings)]
+    elif "config" in settings:
+        said = [settings["config"]]
+    other = [name for name in settings.get("deviations", []) if name != "features"]
+    if other:
+        said.append(f"other {', '.join(other)}")
+    if "chosen" in settings:
+        said.append(f"lr {settings['lr']:g}, {settings['chosen']}")
+    if str(settings.get("features", "")).startswith("cached"):
+        said.append("cached features")
+    return ", ".join(said)
+
+
+def _protocol(evaluation: str, settings: Mapping[str, Any]) -> str | None:
+    """The name that the paper's figures have for how this was done; None if the paper did not do so."""
+    plain = settings.get("features", "backbone") == "backbone" and "chosen" not in settings
+    if not plain or settings.get("deviations", ["unknown"]):
+        return None
+    if evaluation == "semisup":
+        return _share(settings)
+    return settings.get("config") if evaluation == "linear" else ""
+
+
+def _way_of_clustering(way: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[str, str | None, Mapping[str, Any]]:
+    """Setting, protocol and figures of one way of clustering."""
+    settings = result["settings"]
+    protocol = way["name"]
+    if way["kind"] == "hierarchy":
+        # Clusters that were too small are gone from a level: the paper names it by what was asked for.
+        asked = "-".join(map(str, result.get("pretraining", {}).get("num_prototypes", [])))
+        protocol = f"hierarchy level {way['level']} of {asked}"
+    said = [way["name"]]
+    if settings.get("features") == "projector" and way["kind"] == "k-means":
+        said.append("projector")
+    if settings.get("split", "train") != "train":
+        said.append("validation images")
+        protocol = None
+    return ", ".join(said), protocol, way
+
+
+def _published(found: paper.Published) -> str:
+    """The paper's figures, up to the last that it has."""
+    metrics = paper.METRICS[found.evaluation]
+    last = max(place for place, name in enumerate(metrics) if name in found.values)
+    return " / ".join(
+        _figure(found.evaluation, found.values[name]) if name in found.values else "-" for name in metrics[: last + 1]
+    )
+
+
+def _share(settings: Mapping[str, Any]) -> str:
+    percent = 100 * settings["label_fraction"]
+    return f"{round(percent) if abs(percent - round(percent)) < 0.1 else round(percent, 2)} % of labels"
+
+
+def _method(result: Mapping[str, Any]) -> str:
+    method, pretraining = result["method"], result.get("pretraining", {})
+    epochs = f", {pretraining['max_epochs']} epochs" if "max_epochs" in pretraining else ""
+    return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}"
+
+
+def _figure(evaluation: str, value: float) -> str:
+    return f"{value:.3f}" if evaluation == "clustering" else f"{value:.2f}"

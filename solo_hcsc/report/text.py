@@ -1,0 +1,23 @@
+"""A comparison as text for the terminal."""
+
+from solo_hcsc.cli.console import clock, table
+from solo_hcsc.study.record import MEASURES, Comparison, Row
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """A line for each row: its measures with their spread over seeds, and its cost."""
+    headings = [kind.heading for kind in MEASURES.values()]
+    first = "variant" if comparison.ablates else "method"
+    return table((first, *headings, "seeds", "epochs", "[h:]mm:ss", "MB"), map(_cells, comparison.rows))
+
+
+def _cells(row: Row) -> list[str]:
+    cost = row.cost
+    return [
+        row.name,
+        *(kind.show_mean(row.measures[name]) if name in row.measures else "-" for name, kind in MEASURES.items()),
+        str(row.seeds),
+        "-" if cost.epochs is None else str(cost.epochs),
+        "-" if cost.seconds is None else clock(cost.seconds),
+        "-" if cost.peak_memory is None else f"{cost.peak_memory / 1e6:.0f}",
+    ]

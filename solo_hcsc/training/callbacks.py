@@ -1,0 +1,199 @@
+"""What a run does beside training: seeds, stops, tells, and what it costs."""
+
+import contextlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+from solo_hcsc.cli.errors import UserError, note, started_by_lightning
+from solo_hcsc.data.images import UnreadableFiles
+from solo_hcsc.data.loaders import derive_seed, seed_host
+from solo_hcsc.training.saving import Checkpoints
+
+
+class SeedSteps(Callback):
+    """Seeds every generator at the start of an epoch and of a step.
+
+    A step's random numbers depend on the seed, the epoch, the batch and the process, not on what came before: a resumed
+    run needs no generator's state.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._began_within_epoch = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._began_within_epoch = trainer.fit_loop.restarted_mid_epoch
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._seed(trainer, -1)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._began_within_epoch:  # Lightning leaves this hook out then, and methods set their epoch up in it
+            self._began_within_epoch = False
+            self._seed(trainer, -1)
+            pl_module.on_train_epoch_start()
+        self._seed(trainer, batch_idx)
+
+    def _seed(self, trainer: Trainer, batch_idx: int) -> None:
+        place = self.seed, trainer.current_epoch, batch_idx, trainer.global_rank
+        seed_host(*place)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed(derive_seed(*place))
+
+
+class StopOnNonFiniteLoss(Callback):
+    """Ends the run on a NaN or infinity before a checkpoint has it.
+
+    On the CPU that is before it reaches the weights. Looking at a GPU's loss at once would mean to wait for it in every
+    step, so there the step before is looked at, whose outcome has arrived meanwhile.
+    """
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+        self._unseen: Callable[[], None] | None = None  # raises if the loss that it is about was not finite
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
+        finite = torch.isfinite(loss.detach()).float()
+        if trainer.world_size > 1:  # all processes stop together, or those without a NaN wait for ever
+            dist.all_reduce(finite, op=dist.ReduceOp.MIN)
+        arrived = _fetch(finite)
+        where = f"step {trainer.global_step} of epoch {trainer.current_epoch}"
+        terms = getattr(pl_module, "loss_terms", {})
+
+        loss = loss.detach()
+
+        def look() -> None:
+            if not arrived():
+                self._stop(where, loss, terms)
+
+        if finite.device.type == "cuda":
+            self._see()
+            self._unseen = look
+        else:
+            look()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._see()
+
+    def _see(self) -> None:
+        look, self._unseen = self._unseen, None
+        if look is not None:
+            look()
+
+    def _stop(self, where: str, loss: torch.Tensor, terms: dict[str, torch.Tensor]) -> None:
+        guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
+        which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
+        became = "is not finite in another process" if torch.isfinite(loss) else f"became {float(loss)}"
+        raise UserError(
+            f"{which} {became} at {where}; {self.checkpoints.rescue()}; "
+            "try a lower --lr, more --warmup_epochs or --precision 32"
+        )
+
+
+class EndTogether(Callback):
+    """Where one of several processes ends the run with its line, the others add no traceback about the lost peer."""
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        children = getattr(trainer.strategy.launcher, "procs", [])
+        if isinstance(exception, UserError):
+            while exception.alone and children:  # else they would wait for this process, and then for its answer
+                children.pop().kill()  # off the list, on which Lightning's observer looks for reasons to kill this one
+            return
+        if started_by_lightning() and "peer" in str(exception):  # the one that was lost, or the main process, speaks
+            sys.exit(0)
+        for child in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if child.wait(timeout=2) == 0:  # it has said why
+                    sys.exit(2)
+
+
+class StopAfterSteps(Callback):
+    """`--max_steps`; Lightning's own takes every later resume for one within an epoch."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if 0 < self.steps <= trainer.global_step:
+            trainer.should_stop = True
+
+
+class PlateausBeforeSaving(Callback):
+    """Steps schedulers that watch a metric before the epoch's checkpoint is written; Lightning does it after."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for config in trainer.lr_scheduler_configs:
+            if config.reduce_on_plateau and config.monitor in trainer.callback_metrics:
+                config.scheduler.step(trainer.callback_metrics[config.monitor])  # type: ignore[arg-type]
+
+
+class EpochCost(Callback):
+    """Logs what each epoch took: its seconds, and the most memory that the main process had until then."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        cost = {"epoch_seconds": time.monotonic() - self._started, "memory_mb": memory / 1e6}
+        if pl_module.device.type == "cuda":
+            cost["gpu_memory_mb"] = torch.cuda.max_memory_allocated(pl_module.device) / 1e6
+        pl_module.log_dict(cost, rank_zero_only=True)
+
+
+class TellUnreadable(Callback):
+    """Says after an epoch how many images could not be read. Loaders' processes name them, the main process counts."""
+
+    def __init__(self, unreadable: UnreadableFiles, images: int) -> None:
+        self.unreadable = unreadable
+        self.images = images
+        self._said = 0
+        self._news = False
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.unreadable.write_to(trainer.strategy.broadcast(self.unreadable.file))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        found = len(self.unreadable.read())
+        self._news = found > self._said
+        if self._news:
+            self._say(found)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._said and not self._news:  # else the last epoch has just said it
+            self._say(self._said)
+
+    def _say(self, found: int) -> None:
+        self._said = found
+        note(
+            f"{found} of {self.images} images could not be read; each is replaced by the next one; named in "
+            f"{self.unreadable.file}"
+        )
+
+
+def _fetch(flag: torch.Tensor) -> Callable[[], bool]:
+    """Starts copying a flag to the host; the function returned waits for no more than that."""
+    if flag.device.type != "cuda":
+        return lambda: bool(flag)
+    host = torch.empty_like(flag, device="cpu", pin_memory=True)
+    host.copy_(flag, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def arrived() -> bool:
+        copied.synchronize()
+        return bool(host)
+
+    return arrived

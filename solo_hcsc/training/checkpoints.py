@@ -1,0 +1,83 @@
+"""Reading checkpoints, and what a run wrote beside them; nothing in them is executed."""
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import torch
+
+from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.files import read_json
+
+_SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
+# What torch.load raises on broken files, as files with flipped bytes show.
+_LOADING_ERRORS = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    BadZipFile,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+)
+PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint itself, or the newest one below a folder that is not of an evaluation's own training."""
+    if path.is_dir():
+        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
+        found = [file for file in files if recorded_flags(file).get("role") != EVALUATION]
+        if not found:
+            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
+        return max(found, key=lambda file: file.stat().st_mtime)
+    if not path.exists():
+        raise UserError(f"{path}: there is no such checkpoint")
+    return path
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's contents, on the CPU."""
+    if not path.is_file():
+        raise UserError(f"{path}: {'a folder; give a file' if path.is_dir() else 'there is no such checkpoint'}")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except _LOADING_ERRORS as error:
+        raise UserError(f"{path}: {_refusal(error)}") from error
+    if not isinstance(checkpoint, dict):
+        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    return checkpoint
+
+
+def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The named weights of a checkpoint, or of a file that has nothing else."""
+    inner = checkpoint.get("state_dict", checkpoint)
+    if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
+        raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    return inner
+
+
+def recorded_flags(checkpoint: Path) -> dict[str, Any]:
+    """The args.json that the run wrote beside its checkpoint; empty if there is none."""
+    file = checkpoint.parent / "args.json"
+    flags = read_json(file) if file.is_file() else {}
+    return flags if isinstance(flags, dict) else {}
+
+
+def _refusal(error: Exception) -> str:
+    """What torch's message means, which advises to load the file regardless."""
+    message = str(error).strip()
+    code = re.search(r"GLOBAL (\S+)", message)
+    if code or "TorchScript" in message:
+        what = code.group(1) if code else "a TorchScript program"
+        return f"refused, because it carries code or Python objects ({what}) that loading would run; keep tensors only"
+    if isinstance(error, pickle.UnpicklingError):
+        return "not a readable checkpoint: not in torch's format"
+    reason = on_one_line(message.splitlines()[0]) if message else type(error).__name__
+    return f"not a readable checkpoint: {reason[:150]}"

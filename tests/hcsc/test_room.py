@@ -1,0 +1,27 @@
+"""The room stands alone: torch and faiss, and nothing of the framework, the flags or the other rooms."""
+
+import subprocess
+import sys
+
+CODE = """
+import importlib, pkgutil, sys
+import solo_hcsc.hcsc as room
+for module in pkgutil.iter_modules(room.__path__, "solo_hcsc.hcsc."):
+    importlib.import_module(module.name)
+others = {name for name in sys.modules if name.startswith("solo_hcsc.")} - {"solo_hcsc.version"}
+others = {name for name in others if not name.startswith("solo_hcsc.hcsc")}
+others |= {"solo", "pytorch_lightning", "torchvision", "timm"} & sys.modules.keys()
+sys.exit(", ".join(sorted(others)) or 0)
+"""
+
+
+def test_nothing_else_is_imported():
+    """In a process of its own, because this one has imported everything."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_room_opens_without_an_import():
+    """Its `__init__` imports nothing, so that `solo_hcsc.hcsc.options` is had without torch."""
+    code = "import sys, solo_hcsc.hcsc; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
