@@ -6,10 +6,7 @@ import torch
 from tiny import SMALL, make_images, run_here
 from torchvision.models import resnet18
 
-from solo_hcsc.framework import repairs as compat
-
-compat.apply()
-
+import solo_hcsc.framework  # noqa: F401  repairs solo-learn for the tests that use it directly
 
 _LONGEST = ("test_twenty_kills", "test_quickstarts_recipe")
 

@@ -1,6 +1,5 @@
 """Tiny data, and runs of the entry points on it."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,8 @@ from unittest import mock
 
 import numpy as np
 from PIL import Image
+
+from solo_hcsc.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--crop_size", "32", "--batch_size", "8", "--num_workers", "0", "--accelerator", "cpu", "--lr", "0.03"]
@@ -39,23 +40,19 @@ def where(root: Path, train: str = "train") -> list[str]:
     ]
 
 
-def run(module: str, *flags: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs an entry point as a user does, in a process of its own."""
+def run(command: str, *flags: object, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs a command as a user does, in a process of its own."""
     result = subprocess.run(
-        [sys.executable, "-m", f"solo_hcsc.{module}", *map(str, flags)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [sys.executable, "-m", "solo_hcsc", command, *map(str, flags)], cwd=cwd, capture_output=True, text=True
     )
     assert result.returncode == expect, result.stdout + result.stderr
     return result
 
 
-def run_here(module: str, *flags: object) -> None:
-    """Runs an entry point in this process, which spares the twelve seconds of imports."""
-    with mock.patch.object(sys, "argv", ["solo_hcsc", *map(str, flags)]):
-        importlib.import_module(f"solo_hcsc.{module}").main()
+def run_here(command: str, *flags: object) -> None:
+    """Runs a command in this process, which spares the seconds of imports."""
+    with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
+        main()
 
 
 def only(folder: Path, pattern: str) -> Path:

@@ -42,7 +42,7 @@ def spread_prototypes(checkpoint: Path, folder: Path) -> None:
     z, _ = raw_embeddings(checkpoint, folder, "momentum_", project=True)
     whole = torch.load(checkpoint, weights_only=True)
     state = whole["state_dict"]
-    state["coding.prototypes_0"] = torch.cat([z[[30, 3, 15]], z[[20]]])  # the last is padding
-    state["coding.parents_0"] = torch.tensor([1, 0, 1, 0])
-    state["coding._extra_state"]["kept"] = [3, 2]
+    state["coding.tree.prototypes_0"] = torch.cat([z[[30, 3, 15]], z[[20]]])  # the last is padding
+    state["coding.tree.parents_0"] = torch.tensor([1, 0, 1, 0])
+    state["coding._extra_state"]["tree"]["kept"] = [3, 2]
     torch.save(whole, checkpoint)
