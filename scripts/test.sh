@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up and runs every check: lint, format, types, tests.
+# Sets up and runs every check: lint, format, types, the floor plan's imports, tests.
 # `--oldest` does so in .venv-oldest with the oldest versions that setup.cfg allows; other arguments go to pytest.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ "${1:-}" = --oldest ]; then
@@ -12,6 +12,7 @@ if [ "${tools-run}" = run ]; then # what they find does not depend on the packag
     ruff check .
     ruff format --check .
     mypy
+    lint-imports --no-cache | tail -n +12
 fi
 if ! command -v chromium chromium-browser google-chrome >/dev/null; then # the report is tested in a browser
     if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then

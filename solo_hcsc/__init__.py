@@ -1,5 +1,63 @@
-"""HCSC for solo-learn, and in any training loop."""
+"""HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
+
+The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
+torch nor solo-learn; `HCSC`, `load_encoder`, `load_tree` and `knn_accuracy` need solo-learn, the others do not.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from solo_hcsc.evaluation.encoders import Encoder, RunTree, load_encoder, load_tree
+    from solo_hcsc.evaluation.features import embed
+    from solo_hcsc.evaluation.knn import knn_accuracy
+    from solo_hcsc.framework.method import HCSC
+    from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
+    from solo_hcsc.hcsc.errors import ArgumentError
+    from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
+    from solo_hcsc.hcsc.options import Options
+    from solo_hcsc.hcsc.processes import Processes
+
+__all__ = [
+    "HCSC",
+    "ArgumentError",
+    "Coded",
+    "Encoder",
+    "Hierarchy",
+    "Level",
+    "Options",
+    "Processes",
+    "RunTree",
+    "SelectiveCoding",
+    "__version__",
+    "build_hierarchy",
+    "embed",
+    "knn_accuracy",
+    "load_encoder",
+    "load_tree",
+]
+
+_ROOMS = {
+    "hcsc.options": ("Options",),
+    "hcsc.errors": ("ArgumentError",),
+    "hcsc.coding": ("SelectiveCoding", "Coded"),
+    "hcsc.processes": ("Processes",),
+    "hcsc.hierarchy": ("Hierarchy", "Level", "build_hierarchy"),
+    "framework.method": ("HCSC",),
+    "evaluation.encoders": ("Encoder", "RunTree", "load_encoder", "load_tree"),
+    "evaluation.features": ("embed",),
+    "evaluation.knn": ("knn_accuracy",),
+}
+_MODULES = {name: module for module, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

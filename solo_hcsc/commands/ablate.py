@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.parser import Invocation, Parser
-from solo_hcsc.commands.compare import add_study_flags, checked, conclude, data_name, shared_plan, split
+from solo_hcsc.commands.compare import add_study_flags, checked, conclude, shared_plan, split
 
 if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options
@@ -78,9 +78,8 @@ def run(argv: Sequence[str]) -> None:
     table = TABLES[flags.table](base.num_prototypes)
     rows = [checked(name, [*words, *more.split()]) for name, more in chosen(flags, table).items()]
     plan = Plan(
-        **shared_plan(flags, rows),
-        kind="ablate",
-        title=f"HCSC's {flags.table} on {data_name(rows[0].flags)}",
+        **shared_plan("ablate", flags, rows),
+        subject=f"HCSC's {flags.table}",
         command=Invocation("ablate", tuple(argv)).line,
         order=tuple(table),
         reference=next((name for name, more in table.items() if options_of([*words, *more.split()]) == base), None),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import check_labelled, check_method, method_names
 from solo_hcsc.cli.parser import NOT_NEGATIVE, Invocation, Parser, take
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -27,15 +28,12 @@ _SET_HERE = ("--method", "--seed", "--checkpoint_dir", "--auto_resume", "--resum
 def run(argv: Sequence[str]) -> None:
     flags, methods = parse(argv)
 
-    from solo_hcsc.study.runner import finished_runs
     from solo_hcsc.study.study import Plan, Study
 
     rows = [checked(name, words) for name, words in methods.items()]
-    title = ", ".join(dict.fromkeys(run.base for run in finished_runs(flags.out)) | dict.fromkeys(methods))
     plan = Plan(
-        **shared_plan(flags, rows),
-        kind="compare",
-        title=f"{title} on {data_name(rows[0].flags)}",
+        **shared_plan("compare", flags, rows),
+        subject=None,
         command=Invocation("compare", tuple(argv)).line,
         equal_time=flags.budget == "seconds",
     )
@@ -99,19 +97,21 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
         pretrain.check_flags(flags)
         check_wandb(take(Wandb, flags))
         take(ImageSource, flags).located(needs_val=True)
-    except ValueError as error:  # HCSC's options name their argument
-        raise type(error)(f"{name}: {error}") from error
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: {error}") from error
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     return CheckedRow(Variant(name, tuple(words), flags.max_epochs, name), flags)
 
 
-def shared_plan(flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
+def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
     """The fields of a plan that a comparison and an ablation have alike; refuses rows that are not alike."""
     from solo_hcsc.commands import pretrain
     from solo_hcsc.study.runner import finished_runs
-    from solo_hcsc.study.study import SETTINGS, check_alike, said
+    from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said
 
+    variants = tuple(row.variant for row in rows)
+    check_beside(flags.out, kind, variants)
     before = {run.name: pretrain.parse(run.flags) for run in finished_runs(flags.out) if run.name == run.base}
     check_alike({**before, **{row.variant.name: row.flags for row in rows}})
     first = rows[0].flags
@@ -120,9 +120,11 @@ def shared_plan(flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
     if flags.test_dir is not None:
         settings["test_dir"] = str(flags.test_dir)
     return {
+        "kind": kind,
+        "data": first.data_dir.name if first.dataset == "custom" else first.dataset,
         "out": flags.out,
         "seeds": tuple(flags.seeds),
-        "variants": tuple(row.variant for row in rows),
+        "variants": variants,
         "evaluations": tuple(evaluations(flags, first)),
         "settings": settings,
     }
@@ -243,7 +245,3 @@ def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
         except UserError as error:
             raise UserError(f"--{evaluation.command}: {error}") from error
     return found
-
-
-def data_name(flags: Namespace) -> str:
-    return flags.data_dir.name if flags.dataset == "custom" else flags.dataset

@@ -24,6 +24,7 @@ from solo_hcsc.training.checkpoints import (
     find_checkpoint,
     load_checkpoint,
     recorded_flags,
+    role_of,
     weights_in,
 )
 
@@ -164,13 +165,14 @@ def load_method(path: Path) -> LightningModule:
 
 @dataclass(frozen=True)
 class RunTree:
-    """The tree of prototypes that an HCSC run has, and how it embeds an image."""
+    """The tree of prototypes that an HCSC run has, and how it embeds an image: what `load_tree` returns."""
 
     side: nn.Sequential  # encoder and projector whose embeddings were clustered
     coding: SelectiveCoding  # the tree, the run's options and its selection
 
     @property
     def hierarchy(self) -> Hierarchy:
+        """The tree itself."""
         found = self.coding.hierarchy
         assert found is not None, "only made of a run that has clustered"
         return found
@@ -192,7 +194,7 @@ def load_tree(path: str | Path) -> RunTree | None:
     path = find_checkpoint(Path(path))
     trained = recorded_flags(path)
     method = load_methods().get(str(trained.get("method")), object)
-    if trained.get("role") == EVALUATION or not issubclass(method, HCSC):
+    if role_of(trained) == EVALUATION or not issubclass(method, HCSC):
         return None
     model = load_method(path)
     assert isinstance(model, HCSC)

@@ -1,8 +1,8 @@
 """Many runs side by side, each pretrained and evaluated by the commands that a user would type.
 
-`OUT/NAME` has `row.json`, the row as it was asked for, and `seed-N`: a run with its log, what the commands wrote, and
-`run.json` once pretraining is finished. What is finished is not repeated, and what was interrupted goes on. Several
-processes may work on one folder: each run is taken by one of them.
+`OUT/NAME/seed-N` has a run: `row.json`, the row as it was asked for, its log, what the commands wrote, and `run.json`
+once pretraining is finished. What is finished is not repeated, and what was interrupted goes on. Several processes may
+work on one folder: each run is taken by one of them, which alone writes there.
 """
 
 import fcntl
@@ -27,8 +27,7 @@ from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import read_json, write_whole
 from solo_hcsc.evaluation.results import read_metrics, read_results
-
-PRETRAINING = "pretraining"  # the role that args.json gives a run
+from solo_hcsc.training.checkpoints import PRETRAINING, recorded_flags, role_of
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,8 @@ class Variant:
 
     def begun_longer(self, out: Path) -> int | None:
         """The epochs of such a row that the folder has, finished or not."""
-        rows = [read_json(file) for file in out.glob("*/row.json")]
-        counts = [row["epochs"] for row in rows if row["base"] == self.name and row["name"] != self.name]
-        return max(counts, default=None)
+        rows = [read_row(file) for file in out.glob("*/seed-*/row.json")]
+        return max((row.epochs for row in rows if row.base == self.name != row.name), default=None)
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,8 @@ class Finished:
     def _pretraining_metrics(self) -> Iterator[Path]:
         """The metrics.csv of pretraining, as opposed to those of classifiers on its encoder."""
         for file in self.folder.rglob("metrics.csv"):
-            arguments = file.with_name("args.json")
-            if arguments.is_file() and read_json(arguments).get("role") == PRETRAINING:
+            flags = recorded_flags(file)
+            if flags and role_of(flags) == PRETRAINING:
                 yield file
 
     @property
@@ -183,9 +181,9 @@ class Experiments:
         """A run from pretraining to its last evaluation, or what is left of it; False if it was pretrained before."""
         folder = self._folder(variant, seed)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder.parent / "row.json", json.dumps(asdict(variant), indent=2) + "\n")
         log, record = folder / "log.txt", folder / "run.json"
         with taking(folder) as lock:
+            write_whole(folder / "row.json", json.dumps(asdict(variant), indent=2) + "\n")
             steps = self._steps(variant, seed, first)
             for command, flags in steps:
                 print(f"    {command} ...", end="", flush=True)
@@ -225,6 +223,13 @@ def finished_runs(out: Path) -> list[Finished]:
     """All runs of the folder that are pretrained, also those of earlier commands."""
     runs = [read_run(file) for file in sorted(out.glob("*/seed-*/run.json"))]
     return sorted(runs, key=lambda run: (run.folder.parent.name, run.seed))
+
+
+def read_row(file: Path) -> Variant:
+    try:
+        return Variant(**read_json(file))
+    except (UserError, TypeError) as error:
+        raise UserError(f"{file}: not a row's record ({error}); remove it") from error
 
 
 def read_run(file: Path) -> Finished:

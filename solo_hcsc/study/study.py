@@ -34,7 +34,8 @@ class Plan:
     """What is compared, by which evaluations, and where."""
 
     kind: Literal["compare", "ablate"]
-    title: str
+    subject: str | None  # of the title; the finished methods if None
+    data: str  # what the images are called
     command: str  # as it was typed
     out: Path
     seeds: tuple[int, ...]
@@ -50,12 +51,9 @@ class Study:
     """A plan that is carried out."""
 
     def __init__(self, plan: Plan) -> None:
-        """Refuses what would not stand beside what the folder has."""
-        if plan.out.exists() and not plan.out.is_dir():
-            raise UserError(f"--out {plan.out}: is a file; give a folder")
+        """Refuses to judge runs otherwise than those that the folder has; `check_beside` comes first."""
         self.before = rows_before(plan.out, plan.kind)
         self.plan = plan
-        check_unchanged(plan.out, plan.variants)
         names = [variant.name for variant in plan.variants]
 
         def is_repeated(run: Finished) -> bool:
@@ -107,11 +105,12 @@ class Study:
             [*(plan.order or self.before), *(variant.name for variant in variants), *sorted(finished)]
         )
         rows = [name for name in order if name in finished]
-        at_equal_epochs = [run.name for run in runs if run.name == run.base]
+        at_equal_epochs = {run.name for run in runs if run.name == run.base}
+        subject = plan.subject or ", ".join(name for name in rows if name in at_equal_epochs)
         about = {
-            "title": plan.title,
+            "title": f"{subject} on {plan.data}",
             "kind": plan.kind,
-            "budget": "epochs" if set(at_equal_epochs) == finished else "seconds",
+            "budget": "epochs" if at_equal_epochs == finished else "seconds",
             "command": plan.command,
             "settings": dict(plan.settings),
             "reference": plan.reference,
@@ -119,6 +118,14 @@ class Study:
         comparison = tally(plan.out, runs, rows, about, self.experiments.failed)
         record.write(plan.out, comparison)
         return comparison
+
+
+def check_beside(out: Path, kind: str, variants: Sequence[Variant]) -> None:
+    """Refuses a folder of something else, and rows that it has with other flags."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is a file; give a folder")
+    rows_before(out, kind)
+    check_unchanged(out, variants)
 
 
 def rows_before(out: Path, kind: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -33,7 +34,7 @@ def find_checkpoint(path: Path) -> Path:
     """The checkpoint itself, or the newest one below a folder that is not of an evaluation's own training."""
     if path.is_dir():
         files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
-        found = [file for file in files if recorded_flags(file).get("role") != EVALUATION]
+        found = [file for file in files if role_of(recorded_flags(file)) != EVALUATION]
         if not found:
             raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
         return max(found, key=lambda file: file.stat().st_mtime)
@@ -68,6 +69,11 @@ def recorded_flags(checkpoint: Path) -> dict[str, Any]:
     file = checkpoint.parent / "args.json"
     flags = read_json(file) if file.is_file() else {}
     return flags if isinstance(flags, dict) else {}
+
+
+def role_of(flags: Mapping[str, Any]) -> str:
+    """What the run of an args.json is; solo-learn's own has no role, and a classifier's names the encoder below it."""
+    return flags.get("role") or (EVALUATION if "pretrained_feature_extractor" in flags else PRETRAINING)
 
 
 def _refusal(error: Exception) -> str:

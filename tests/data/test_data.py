@@ -1,19 +1,19 @@
 import shutil
-from argparse import Namespace
 from collections import Counter
+from pathlib import Path
 
 import torch
 from PIL import Image
 from tiny import SMALL, make_images, run_here
 
-from solo_hcsc.data import folders as data
 from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.data.folders import ImagesWithoutLabels, fraction
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.framework.datasets import Augmentation, evaluation_sets, evaluation_transforms, pretraining_set
 
 
-def settings(images, **changes):
-    flags = {"dataset": "custom", "data_dir": images, "train_dir": "train", "val_dir": "val", "no_labels": False}
-    flags |= {"crop_size": [48], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
-    return Namespace(**(flags | changes))
+def custom_source(images: Path) -> ImageSource:
+    return ImageSource("custom", images, Path("train"), Path("val"), (48,), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 def test_digits_are_laid_out_once_and_completely(tmp_path):
@@ -30,8 +30,8 @@ def test_digits_are_laid_out_once_and_completely(tmp_path):
 
 
 def test_custom_evaluation_follows_the_crop_size(images):
-    args = settings(images)
-    train, val = data.evaluation_sets(args, *data.evaluation_transforms(args))
+    source = custom_source(images)
+    train, val = evaluation_sets(source, *evaluation_transforms(source))
     assert train[0][0].shape == val[0][0].shape == (3, 48, 48)
     assert val[0][0].min() >= -1
 
@@ -40,16 +40,18 @@ def test_validation_keeps_trainings_class_numbers_where_a_class_is_missing(tmp_p
     make_images(tmp_path / "train", classes=3, per_class=2)
     make_images(tmp_path / "val", classes=3, per_class=2)
     shutil.rmtree(tmp_path / "val" / "class 1")
-    args = settings(tmp_path)
-    _, val = data.evaluation_sets(args, *data.evaluation_transforms(args))
+    source = custom_source(tmp_path)
+    _, val = evaluation_sets(source, *evaluation_transforms(source))
     assert [val[i][1] for i in range(4)] == [0, 0, 2, 2]
 
 
 def test_fraction_is_stratified_reproducible_and_reindexed(images):
-    whole = data.pretraining_set(settings(images, **AUGMENTATION, data_fraction=1.0, seed=0))
-    part = data.pretraining_set(settings(images, **AUGMENTATION, data_fraction=0.5, seed=0))
-    again = data.fraction(whole, 0.5, seed=0)
-    other = data.fraction(whole, 0.5, seed=1)
+    jitter = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "crop_size": 32}
+    transform = Augmentation("custom", (jitter,), (2,)).transform()
+    whole = pretraining_set(custom_source(images), transform, share=1.0, seed=0)
+    part = pretraining_set(custom_source(images), transform, share=0.5, seed=0)
+    again = fraction(whole, 0.5, seed=0)
+    other = fraction(whole, 0.5, seed=1)
     assert len(part) == 18
     assert part.indices == again.indices != other.indices
     assert Counter(whole.targets[i] for i in part.indices) == {0: 6, 1: 6, 2: 6}
@@ -57,16 +59,8 @@ def test_fraction_is_stratified_reproducible_and_reindexed(images):
     assert [item[0] for item in part.__getitems__([3, 1])] == [3, 1]
 
 
-AUGMENTATION = {
-    "unique_augs": 1,
-    "num_crops_per_aug": [2],
-    "debug_augmentations": False,
-    "transform_kwargs": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "crop_size": 32},
-}
-
-
 def test_unlabelled_images_come_from_all_sub_folders_in_order(images):
-    dataset = data.ImagesWithoutLabels(images / "train", lambda image: torch.tensor(image.size))
+    dataset = ImagesWithoutLabels(images / "train", lambda image: torch.tensor(image.size))
     assert len(dataset) == 36
     assert dataset.images == sorted(dataset.images)
     index, size, label = dataset[3]

@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from tiny import SMALL, make_images, only, run, run_here, where
 
-from solo_hcsc.data import folders as data
-from solo_hcsc.commands import pretrain
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.data.images import SkipUnreadable, UnreadableImage, UnreadableList, list_images, read_image
-from solo_hcsc.framework.registry import method_names
+from solo_hcsc.cli.flags import method_names
+from solo_hcsc.commands.pretrain import Work, parse, prepare, resolve
+from solo_hcsc.data.folders import ImagesWithoutLabels
+from solo_hcsc.data.images import SkipUnreadable, UnreadableFiles, UnreadableImage, list_images, read_image
 
 MOCO = "--method mocov2plus --queue_size 16 --proj_hidden_dim 16 --max_epochs 1".split()
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
@@ -126,7 +126,7 @@ def test_broken_files_are_named_with_the_reason(tmp_path):
 def test_workers_error_keeps_its_line_only(tmp_path):
     (tmp_path / "a\nb.png").touch()
     with pytest.raises(UnreadableImage) as refused:
-        next(iter(torch.utils.data.DataLoader(data.ImagesWithoutLabels(tmp_path, torch.tensor), num_workers=1)))
+        next(iter(torch.utils.data.DataLoader(ImagesWithoutLabels(tmp_path, torch.tensor), num_workers=1)))
     assert str(refused.value) == (
         f"{tmp_path}/a\\nb.png: cannot be read as an image (the file is empty); remove or replace it"
     )
@@ -199,6 +199,10 @@ def test_folder_that_cannot_be_listed_is_not_passed_over(tmp_path, monkeypatch):
         list_images(tmp_path)
 
 
+def prepared(*flags: str) -> Work:
+    return prepare(resolve(parse(flags)))
+
+
 @pytest.mark.parametrize("method", method_names())
 def test_without_labels_the_classifier_has_one_class(method, images, tmp_path, monkeypatch):
     """`train` has images in sub-folders, `flat/class 0` has none."""
@@ -207,10 +211,9 @@ def test_without_labels_the_classifier_has_one_class(method, images, tmp_path, m
     flags += " --min_cluster_size 2 --proto_warmup_epochs 1" if method == "hcsc" else ""
     flags += " --whitening_size 8 --num_crops_per_aug 2" if method == "wmse" else ""
     for train, count in (("train", 36), ("flat/class 0", 20)):
-        args = pretrain.parse([*where(images, train), *SMALL, "--method", method, "--max_epochs", "2", *flags.split()])
-        _, model, train_set, val_set = pretrain.prepare(args)
-        assert (len(train_set), val_set, args.num_classes) == (count, None, 1)
-        assert model.classifier.out_features == 1
+        work = prepared(*where(images, train), *SMALL, "--method", method, "--max_epochs", "2", *flags.split())
+        assert (work.images, work.val_set, work.flags["num_classes"]) == (count, None, 1)
+        assert work.model.classifier.out_features == 1
 
 
 # ---- images that cannot be read ----
@@ -227,18 +230,15 @@ def spoilt(tmp_path) -> Path:
     return tmp_path
 
 
-def settings(root: Path):
-    return pretrain.parse([*where(root), *SMALL, *TREE, "--max_epochs", "2", "--skip_unreadable"])
-
-
 def test_next_readable_image_stands_in_with_its_index_and_label(spoilt):
-    _, model, train_set, _ = pretrain.prepare(settings(spoilt))
+    work = prepared(*where(spoilt), *SMALL, *TREE, "--max_epochs", "2", "--skip_unreadable")
+    train_set = work.train_set
     assert isinstance(train_set, SkipUnreadable)
-    train_set.unreadable.file = spoilt / "list.txt"
+    train_set.unreadable.write_to(spoilt / "list.txt")
     names = [os.path.basename(path) for path, _ in train_set.dataset.samples]
     assert (names[11], names[12], names[13]) == ("9.png", "0.png", "1.png")
     assert [(train_set[i][0], train_set[i][2]) for i in (10, 11, 12, 13, 14)] == [(10, 0), *[(14, 1)] * 4]
-    (crops,) = model.clustering_images([10, 11, 14])
+    (crops,) = work.model.centre_crops([10, 11, 14])
     assert torch.equal(crops[1], crops[2])
     assert not torch.equal(crops[0], crops[2])
     folder = spoilt / "train"
@@ -251,9 +251,8 @@ def test_last_image_is_replaced_by_the_first_and_too_many_stop(tmp_path):
     make_images(tmp_path, classes=1, per_class=3)
     for name in ("1.png", "2.png"):
         (tmp_path / "class 0" / name).write_bytes(b"")
-    unreadable = UnreadableList(3)
-    unreadable.file = tmp_path / "list.txt"
-    dataset = SkipUnreadable(data.ImagesWithoutLabels(tmp_path, lambda image: image), unreadable)
+    unreadable = UnreadableFiles(tmp_path / "list.txt")
+    dataset = SkipUnreadable(ImagesWithoutLabels(tmp_path, lambda image: image), unreadable)
     assert [dataset[i][0] for i in range(3)] == [0, 0, 0]
     (tmp_path / "class 0" / "0.png").write_bytes(b"")
     with pytest.raises(UserError, match=r"--skip_unreadable: .* in a row cannot be read; the last: .*1\.png"):

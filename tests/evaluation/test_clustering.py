@@ -15,9 +15,16 @@ from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc.commands import clustering
-from solo_hcsc.data import label_hierarchy
+from solo_hcsc.cli.console import score
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.parser import take
+from solo_hcsc.commands.clustering import parse
+from solo_hcsc.data import label_hierarchy
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.evaluation import clusters as scores_of_clusters
+from solo_hcsc.evaluation.clusters import agreement, score_kmeans
+from solo_hcsc.evaluation.encoders import load_tree
+from solo_hcsc.framework.datasets import labelled_split
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
@@ -42,7 +49,7 @@ def test_scores_are_scikit_learns_and_the_definitions():
     classes = random.integers(0, 5, 60)
     clusters = np.where(random.random(60) < 0.6, classes * 3, random.integers(0, 15, 60))  # numbers with gaps
     coarse = classes // 2
-    found = clustering.agreement(clusters, [classes, coarse], "test")
+    found = agreement(clusters, [classes, coarse], "test")
     assert found == {
         "clusters": len(set(clusters.tolist())),
         "nmi": normalized_mutual_info_score(classes, clusters),
@@ -55,11 +62,11 @@ def test_scores_are_scikit_learns_and_the_definitions():
 
 def test_scores_of_equal_partitions_are_1_and_of_chance_0():
     classes = np.arange(2000) % 10
-    assert clustering.agreement((classes + 3) % 10, [classes], "test")["ami"] == pytest.approx(1)
-    chance = clustering.agreement(np.random.default_rng(0).integers(0, 200, 2000), [classes], "test")
+    assert agreement((classes + 3) % 10, [classes], "test")["ami"] == pytest.approx(1)
+    chance = agreement(np.random.default_rng(0).integers(0, 200, 2000), [classes], "test")
     assert abs(chance["ami"]) < 0.02  # its deviation is 0.0045 here
     assert chance["nmi"] > 0.1  # many clusters agree with anything, which AMI corrects for
-    assert clustering.shown(-1e-9) == "0.000"
+    assert score(-1e-9) == "0.000"
 
 
 # ---- label hierarchies ----
@@ -129,13 +136,13 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     spread_prototypes(checkpoint, images / "train")
     (tmp_path / "labels.txt").write_text("class 0: red\nclass 1: not red\nclass 2: not red\n")
     seen = []
-    real = clustering.kmeans_clusters
 
-    def spy(embeddings, k, *rest):
-        seen.append((embeddings, real(embeddings, k, *rest)))
-        return seen[-1][1]
+    def spy(embeddings, *rest):
+        row, found = score_kmeans(embeddings, *rest)
+        seen.append((embeddings, found))
+        return row, found
 
-    monkeypatch.setattr(clustering, "kmeans_clusters", spy)
+    monkeypatch.setattr(scores_of_clusters, "score_kmeans", spy)
     where = ["--pretrained_feature_extractor", checkpoint, "--label_hierarchy", tmp_path / "labels.txt"]
     run_here("clustering", *custom, *FLAGS, *where, "--k", 5, 3, 5)
     result = json.loads(only(run_copy, "clustering-custom-*.json").read_text())
@@ -158,10 +165,10 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
         assert row == {"name": f"k-means k={k}", "kind": "k-means", "k": k, **scores(clusters)}
 
     state = torch.load(checkpoint, weights_only=True)["state_dict"]
-    kept = state["coding._extra_state"]["kept"]
+    kept = state["coding._extra_state"]["tree"]["kept"]
     z, _ = raw_embeddings(checkpoint, images / "train", "momentum_", project=True)
-    bottom = (z @ state["coding.prototypes_0"][: kept[0]].T).argmax(dim=1)
-    top = state["coding.parents_0"][bottom]
+    bottom = (z @ state["coding.tree.prototypes_0"][: kept[0]].T).argmax(dim=1)
+    top = state["coding.tree.parents_0"][bottom]
     assert rows[2:] == [
         {
             "name": f"hierarchy level 1 ({kept[0]} prototypes)",
@@ -199,17 +206,17 @@ def test_tree_is_looked_up_in_the_embeddings_that_were_clustered(side, run_copy,
         recorded = json.loads(args.read_text())
         recorded["hcsc_options"] |= {"clustered_encoder": "online", "clustered_features": "images"}
         args.write_text(json.dumps(recorded))
-        state["state_dict"]["coding.keys"] = torch.zeros(0, 128)
+        state["state_dict"]["coding.memory.averages"] = torch.zeros(0, 128)
         state["state_dict"]["projector.2.bias"] += torch.linspace(-1, 1, 128)  # a tiny run leaves the two sides alike
         torch.save(state, checkpoint)
-    own = clustering.own_tree(checkpoint).side.eval()
+    clustered = load_tree(checkpoint).side.eval()
     prefix = "momentum_" if side == "momentum" else ""
     expected, _ = raw_embeddings(checkpoint, images / "val", prefix, project=True)
     other, _ = raw_embeddings(checkpoint, images / "val", "" if prefix else "momentum_", project=True)
     flags = f"--dataset custom --data_dir {images} --val_dir val --split val --pretrained_feature_extractor x"
-    args = clustering.parse([*flags.split(), *FLAGS])
+    source = take(ImageSource, parse([*flags.split(), *FLAGS]))
     with torch.no_grad():
-        found = F.normalize(own(torch.stack([image for image, _ in clustering.read_split(args)])), dim=1)
+        found = F.normalize(clustered(torch.stack([image for image, _ in labelled_split(source, "val")])), dim=1)
     assert torch.allclose(found, expected, atol=1e-5)
     assert not torch.allclose(found, other, atol=1e-5)
 
@@ -229,7 +236,7 @@ def test_run_without_a_tree_has_k_means_only(run_copy, custom, capsys):
 
 def test_other_methods_have_k_means_only_and_digits_their_hierarchy(tmp_path, capsys):
     torch.save(resnet18().state_dict(), tmp_path / "weights.pth")
-    assert clustering.own_tree(tmp_path / "weights.pth") is None
+    assert load_tree(tmp_path / "weights.pth") is None
     (tmp_path / "args.json").write_text(json.dumps({"method": "mocov2plus", "encoder": "resnet18"}))
     where = ["--dataset", "digits", "--data_dir", tmp_path, "--pretrained_feature_extractor", tmp_path / "weights.pth"]
     run_here("clustering", *where, *FLAGS, "--split", "val")
@@ -244,17 +251,17 @@ def test_other_methods_have_k_means_only_and_digits_their_hierarchy(tmp_path, ca
 
 def test_seed_decides_k_means():
     points = F.normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), dim=1).numpy()
-    options = clustering.paper_kmeans()
-    first, again, other = (clustering.kmeans_clusters(points, 20, options, seed) for seed in (1, 1, 2))
+    labels = [np.arange(200) % 5]
+    first, again, other = (score_kmeans(points, 20, seed, labels)[1] for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
 
 
 @pytest.mark.parametrize("script", ["imagenet", "cifar"])
 def test_flags_of_the_scripts_make_sense(script):
-    text = (ROOT / "scripts" / "clustering" / f"{script}.sh").read_text().partition(" -m solo_hcsc.clustering")[2]
+    text = (ROOT / "scripts" / "clustering" / f"{script}.sh").read_text().partition("\nsolo-hcsc clustering")[2]
     words = [word for word in shlex.split(text.replace("$1", "cifar10")) if word.strip() and "@" not in word]
-    assert clustering.parse(words).k == ([25000, 1000] if script == "imagenet" else None)
+    assert parse(words).k == ([25000, 1000] if script == "imagenet" else None)
 
 
 # ---- bad input ----

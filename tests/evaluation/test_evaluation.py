@@ -12,15 +12,15 @@ from tiny import only, run_here
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
-from solo_hcsc.evaluation import encoders as checkpoints
-from solo_hcsc.commands import knn
-from solo_hcsc.commands import linear
-from solo_hcsc.commands import semisup
-from solo_hcsc.evaluation.encoders import load_encoder, load_projector
-from solo_hcsc.data.folders import LabelledImages
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.commands import linear
+from solo_hcsc.data.folders import LabelledImages
+from solo_hcsc.evaluation.encoders import load_encoder, load_projector
 from solo_hcsc.evaluation.features import Features
+from solo_hcsc.evaluation.few_labels import listed_images, stratified_sample
+from solo_hcsc.evaluation.knn import accuracies
 from solo_hcsc.evaluation.results import read_results
+from solo_hcsc.training.checkpoints import find_checkpoint
 
 QUICK = "--crop_size 32 --num_workers 0 --accelerator cpu --batch_size 8 --max_epochs 2".split()
 
@@ -82,12 +82,19 @@ def test_other_formats_give_every_encoder_weight(kind, tmp_path):
         assert load_projector(found)(torch.zeros(1, 512)).shape == (1, 128)
 
 
-def test_newest_checkpoint_of_a_folder_is_not_one_of_an_evaluation(tmp_path):
-    for name, args in (("pretrained", {"method": "hcsc"}), ("linear", {"pretrained_feature_extractor": "x"})):
+@pytest.mark.parametrize(
+    ("pretrained", "classifier"),
+    [
+        ({"method": "hcsc"}, {"pretrained_feature_extractor": "x"}),  # as solo-learn writes them
+        ({"method": "hcsc", "role": "pretraining"}, {"method": "hcsc", "role": "evaluation"}),
+    ],
+)
+def test_newest_checkpoint_of_a_folder_is_not_one_of_an_evaluation(pretrained, classifier, tmp_path):
+    for name, args in (("pretrained", pretrained), ("linear", classifier)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.ckpt").touch()
         (tmp_path / name / "args.json").write_text(json.dumps(args))
-    assert checkpoints.find_checkpoint(tmp_path) == tmp_path / "pretrained" / "x.ckpt"
+    assert find_checkpoint(tmp_path) == tmp_path / "pretrained" / "x.ckpt"
 
 
 # ---- linear ----
@@ -144,7 +151,7 @@ def test_result_has_what_it_takes_to_repeat_it(custom, untrained, tmp_path):
     )
     result = json.loads(only(untrained.parent, "knn-custom-*.json").read_text())
     assert result["checkpoint_sha256"] == hashlib.sha256(untrained.read_bytes()).hexdigest()
-    assert result["command"].startswith("python -m solo_hcsc.knn --dataset custom --data_dir ")
+    assert result["command"].startswith("solo-hcsc knn --dataset custom --data_dir ")
     assert result["method"] == "mine"
     assert result["data"]["train_images"] == 36
     assert result["data"]["val_images"] == 9
@@ -158,12 +165,12 @@ def test_result_has_what_it_takes_to_repeat_it(custom, untrained, tmp_path):
 
 def test_draws_are_stratified_and_reproducible():
     labels = [0] * 300 + [1] * 100 + [2] * 30 + [7]
-    chosen = semisup.draw(labels, 0.1, seed=3)
+    chosen = stratified_sample(labels, 0.1, seed=3)
     assert Counter(labels[i] for i in chosen) == {0: 30, 1: 10, 2: 3, 7: 1}
-    assert chosen == semisup.draw(labels, 0.1, seed=3)
-    assert chosen != semisup.draw(labels, 0.1, seed=4)
+    assert chosen == stratified_sample(labels, 0.1, seed=3)
+    assert chosen != stratified_sample(labels, 0.1, seed=4)
     assert len(set(chosen)) == len(chosen)
-    assert semisup.draw(labels, 1.0, seed=0) == list(range(len(labels)))
+    assert stratified_sample(labels, 1.0, seed=0) == list(range(len(labels)))
 
 
 def test_fine_tuning_trains_the_encoder_and_reports_the_last_epoch_and_the_best(custom, untrained, tmp_path, capsys):
@@ -217,7 +224,7 @@ def test_names_that_several_images_have_are_refused_unless_the_path_tells(tmp_pa
     assert "a/s/1.png and" in error
     dataset = LabelledImages(tmp_path / "train", None)
     (tmp_path / "list.txt").write_text("\ufeffa/s/0.png\na/s/1.png 0\ntrain/b/s/2.png\n")
-    chosen = semisup.listed(tmp_path / "list.txt", dataset)
+    chosen = listed_images(tmp_path / "list.txt", dataset)
     assert [dataset.samples[i][0][-9:] for i in chosen] == ["a/s/0.png", "a/s/1.png", "b/s/2.png"]
 
 
@@ -268,7 +275,7 @@ def test_votes_do_not_overflow_and_a_k_counts_once():
     means = torch.randn(6, 8, generator=generator)
     bank = Features(means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
     queries = Features(means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
-    cold = {row[0]: row[1:] for row in knn.accuracies(bank, queries, [1, 20, 20], 1e-4, "cosine")}
+    cold = {row[0]: row[1:] for row in accuracies(bank, queries, [1, 20, 20], 1e-4, "cosine")}
     assert cold[20][0] == cold[1][0]  # the nearest alone decides
     assert 50 < cold[1][0] < 100
 
@@ -295,7 +302,7 @@ def test_old_weights_without_counters_and_swavs_are_taken(tmp_path):
     swav |= {"module.projection_head.0.weight": torch.zeros(2, 2), "module.prototypes.weight": torch.zeros(2, 2)}
     (tmp_path / "swav").mkdir()
     torch.save({"state_dict": swav}, tmp_path / "swav" / "swav.pth.tar")
-    for path in (tmp_path / "old.pth", checkpoints.find_checkpoint(tmp_path / "swav")):
+    for path in (tmp_path / "old.pth", find_checkpoint(tmp_path / "swav")):
         found = load_encoder(path, None, 224).module.state_dict()
         assert all(torch.equal(found[k], weights[k]) for k in found if "num_batches_tracked" not in k)
     weights["layer1.0.conv1.weight"] = weights["layer1.0.conv1.weight"].to(torch.int8)

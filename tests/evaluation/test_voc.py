@@ -10,10 +10,10 @@ from PIL import Image
 from sklearn.metrics import average_precision_score, precision_recall_curve
 from tiny import SMALL, only, run_here
 
-from solo_hcsc.evaluation.average_precision import average_precision
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.evaluation.multi_label import IGNORED, average_precisions, multi_label_loss
-from solo_hcsc.data.pascal import find_folder, read_split
+from solo_hcsc.data.pascal import IGNORED, find_folder, read_split
+from solo_hcsc.evaluation.average_precision import average_precision
+from solo_hcsc.evaluation.models import MultiLabel, average_precisions, multi_label_loss
 
 COLOURS = {"cat": 0, "dog": 1, "tv monitor": 2}
 
@@ -209,13 +209,9 @@ def test_class_that_no_test_image_shows_is_left_out_of_the_mean(untrained, tmp_p
 
 
 def test_scores_that_are_not_finite_end_the_run_in_one_line(untrained, tmp_path, capfd, monkeypatch):
-    from solo_hcsc.evaluation import multi_label
-
     make_voc(tmp_path)
-    finite = multi_label.MultiLabel.forward
-    monkeypatch.setattr(
-        multi_label.MultiLabel, "forward", lambda self, x: {"logits": finite(self, x)["logits"] * torch.nan}
-    )
+    finite = MultiLabel.forward
+    monkeypatch.setattr(MultiLabel, "forward", lambda self, x: {"logits": finite(self, x)["logits"] * torch.nan})
     with pytest.raises(SystemExit):
         run_voc(tmp_path, untrained, "--max_epochs", "1")
     assert "the classifier's scores are no longer finite" in capfd.readouterr().err.splitlines()[-1]

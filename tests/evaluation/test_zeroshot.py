@@ -10,11 +10,13 @@ from PIL import Image
 from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 
-from solo_hcsc.data import cub
-from solo_hcsc.commands import knn
+from solo_hcsc.cli.parser import take
 from solo_hcsc.commands import zeroshot
-from solo_hcsc.framework.repairs import knn_metric
+from solo_hcsc.data import cub
+from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features
+from solo_hcsc.evaluation.knn import accuracies
+from solo_hcsc.framework.repairs import knn_metric
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --k 1 4".split()
 BIRDS = ("001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross")
@@ -71,7 +73,7 @@ def test_accuracy_is_that_of_the_papers_vote(large, numbers, distance, monkeypat
     )
     tensors = [torch.from_numpy(array) for array in (bank, bank_labels, queries, labels)]
     ks = [1, 30, 100]
-    found = knn.accuracies(Features(*tensors[:2]), Features(*tensors[2:]), ks, 0.07, distance)
+    found = accuracies(Features(*tensors[:2]), Features(*tensors[2:]), ks, 0.07, distance)
 
     wide = bank.astype("float64"), bank_labels.tolist(), queries.astype("float64"), labels.tolist()
     assert found == [(k, *map(pytest.approx, plain_knn(*wide, k, distance))) for k in ks]
@@ -154,14 +156,15 @@ def test_the_data_set_of_pretraining_is_noted(bank, hcsc_run, images, capsys):
 
 
 def test_named_data_sets_are_the_same_in_any_folder():
-    args = zeroshot.parse("--dataset cifar10 --data_dir here --pretrained_feature_extractor x".split())
-    assert zeroshot.pretrained_on({"dataset": "cifar10", "data_dir": "there", "train_dir": None}, args)
-    assert not zeroshot.pretrained_on({"dataset": "cifar100", "data_dir": "here"}, args)
-    assert not zeroshot.pretrained_on({}, args)
+    flags = zeroshot.parse("--dataset cifar10 --data_dir here --pretrained_feature_extractor x".split())
+    source = take(ImageSource, flags)
+    assert zeroshot.pretrained_on({"dataset": "cifar10", "data_dir": "there", "train_dir": None}, source)
+    assert not zeroshot.pretrained_on({"dataset": "cifar100", "data_dir": "here"}, source)
+    assert not zeroshot.pretrained_on({}, source)
 
 
 def test_flags_of_the_script_are_the_papers():
-    text = (ROOT / "scripts" / "zeroshot" / "cub.sh").read_text().partition(" -m solo_hcsc.zeroshot")[2]
+    text = (ROOT / "scripts" / "zeroshot" / "cub.sh").read_text().partition("\nsolo-hcsc zeroshot")[2]
     args = zeroshot.parse([word for word in shlex.split(text) if word.strip() and "@" not in word])
     assert (args.dataset, args.k, args.temperature) == ("cub", [10, 20, 100, 200], 0.07)
 
@@ -182,7 +185,7 @@ REFUSED = {
     "unknown data": (["--dataset", "birds"], "invalid choice: 'birds'"),
     "no neighbour": (["--dataset", "cub", "--k", "0"], "--k 0: must be at least 1"),
     "many neighbours": (["--dataset", "cub", "--k", "7"], "--k 7: there are only 6 training images"),
-    "temperature": (["--dataset", "cub", "--temperature", "0"], "--temperature 0.0: must be greater than 0"),
+    "temperature": (["--dataset", "cub", "--temperature", "0"], "--temperature 0: must be greater than 0"),
     "no checkpoint": (["--dataset", "cub", "--pretrained_feature_extractor", "nowhere"], "no such checkpoint"),
 }
 

@@ -1,10 +1,11 @@
 """DALI, for real on the CPU: the same images, numbers and labels as the default loader, in every pass."""
 
-import importlib.util
 import shutil
+import subprocess
 import sys
 import weakref
-from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,27 +15,43 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from tiny import SMALL, make_images, only, run_here
+from torch.utils.data import Dataset
 from torchvision.models import resnet18
 
-from solo_hcsc.framework import dali
-from solo_hcsc.data import folders as data
-from solo_hcsc.cli.errors import UserError, command
+import solo_hcsc.__main__
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.data.folders import files_and_labels
 from solo_hcsc.data.images import UnreadableImage
+from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.framework import datasets
+from solo_hcsc.framework.datasets import Augmentation, evaluation_sets, evaluation_transforms, pretraining_set
 from solo_hcsc.framework.method import HCSC
 
 pytest.importorskip("nvidia.dali")
+
+from solo_hcsc.framework import dali  # noqa: E402
 
 HCSC_FLAGS = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 0".split()
 ON_CPU = ["--dali", "--dali_device", "cpu"]
 
 
-def settings(folder: Path, **changes) -> Namespace:
-    flags = {"dataset": "custom", "data_dir": folder, "train_dir": "train", "val_dir": "val", "no_labels": False}
-    flags |= {"crop_size": [32], "mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "data_fraction": 1.0, "seed": 0}
-    flags |= {"batch_size": 4, "num_workers": 0, "dali_device": "cpu", "unique_augs": 1, "num_crops_per_aug": [2]}
-    flags |= {"debug_augmentations": False, "transform_kwargs": dict.fromkeys(("brightness", "contrast", "hue"), 0.0)}
-    flags["transform_kwargs"] |= {"saturation": 0.0, "crop_size": 8, "gaussian_prob": 0.0, "gray_scale_prob": 0.0}
-    return Namespace(**(flags | changes))
+PLAIN = dict.fromkeys(("brightness", "contrast", "saturation", "hue", "gaussian_prob", "gray_scale_prob"), 0.0)
+AUGMENTATION = Augmentation("custom", (PLAIN | {"crop_size": 8},), (2,))
+DECODING = dali.Decoding("cpu", batch_size=4, threads=1, seed=0)
+
+
+def custom_source(folder: Path, **changes) -> ImageSource:
+    colours = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+    return replace(ImageSource("custom", folder, Path("train"), Path("val"), (32,), *colours), **changes)
+
+
+def indexed(source: ImageSource, share: float = 1.0) -> Dataset:
+    return pretraining_set(source, AUGMENTATION.transform(), share, seed=0)
+
+
+def pretraining(train_set: Dataset, **changes) -> type:
+    return dali.pretraining_class(object, train_set, AUGMENTATION, replace(DECODING, **changes))
 
 
 def process(kind: type, rank: int = 0, processes: int = 1, epoch: int = 0):
@@ -63,10 +80,9 @@ def colours(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("processes", "batch"), [(1, 4), (1, 19), (2, 4), (3, 2), (2, 9)])
 @pytest.mark.parametrize("labelled", [True, False])
 def test_every_epoch_has_each_image_at_most_once_with_its_own_index_and_label(colours, processes, batch, labelled):
-    args = settings(colours, batch_size=batch, no_labels=not labelled)
-    train_set = data.pretraining_set(args)
-    files, labels = data.files_and_labels(train_set)
-    kind = dali.pretraining_class(object, train_set, args)
+    train_set = indexed(custom_source(colours, no_labels=not labelled))
+    files, labels = files_and_labels(train_set)
+    kind = pretraining(train_set, batch_size=batch)
     orders = []
     for epoch in range(3):
         passes = [process(kind, rank, processes, epoch).train_dataloader() for rank in range(processes)]
@@ -86,8 +102,7 @@ def test_every_epoch_has_each_image_at_most_once_with_its_own_index_and_label(co
 
 def test_order_and_crops_follow_seed_epoch_and_process_and_nothing_else(images):
     def first(seed: int = 0, epoch: int = 0, rank: int = 0) -> tuple[list[int], float]:
-        args = settings(images, seed=seed)
-        kind = dali.pretraining_class(object, data.pretraining_set(args), args)
+        kind = pretraining(indexed(custom_source(images)), seed=seed)
         index, (view, _), _ = next(iter(process(kind, rank, 2, epoch).train_dataloader()))
         return index.tolist(), view.sum().item()
 
@@ -97,11 +112,11 @@ def test_order_and_crops_follow_seed_epoch_and_process_and_nothing_else(images):
 
 
 def test_large_indexes_are_not_rounded(images):
-    args = settings(images)
-    files, _ = data.files_and_labels(data.pretraining_set(args))
+    source = custom_source(images)
+    files, _ = files_and_labels(indexed(source))
     numbers = [2**24 + 1, 2**31 - 1]
     (_, index), *_ = dali._batches(
-        dali.CentreCrop(files[:2], numbers, data.evaluation_transforms(args)[1], args), ["image", "index"]
+        dali.CentreCrop(files[:2], numbers, evaluation_transforms(source)[1], DECODING), ["image", "index"]
     )
     assert (index.dtype, index.tolist()) == (torch.int64, numbers)
 
@@ -110,14 +125,14 @@ def test_labels_of_a_fraction_and_of_a_missing_validation_class_are_right(tmp_pa
     make_images(tmp_path / "train", classes=3, per_class=6)
     make_images(tmp_path / "val", classes=3, per_class=3)
     shutil.rmtree(tmp_path / "val" / "class 1")
-    args = settings(tmp_path, data_fraction=0.5)
-    kind = dali.pretraining_class(object, data.pretraining_set(args), args)
+    source = custom_source(tmp_path)
+    kind = pretraining(indexed(source, share=0.5))
     for index, views, label in process(kind).train_dataloader():
         assert index.max() < 9
         assert torch.equal(views[0].mean((2, 3)).argmax(1), label)  # the colour that stands for the class
 
-    train_set, val_set = data.evaluation_sets(args, *data.evaluation_transforms(args))
-    kind = dali.linear_class(object, train_set, val_set, args)
+    train_set, val_set = evaluation_sets(source, *evaluation_transforms(source))
+    kind = dali.linear_class(object, train_set, val_set, source, DECODING)
     for processes in (1, 4, 7):  # more processes than images for some
         loaders = [process(kind, rank, processes).val_dataloader() for rank in range(processes)]
         found = [list(loader) for loader in loaders]
@@ -139,9 +154,9 @@ def test_clustering_has_the_images_asked_for_in_that_order_and_leaves_nothing_be
     pipelines = []
     read = dali.CentreCrop.read
     monkeypatch.setattr(dali.CentreCrop, "read", lambda self, *a: (pipelines.append(weakref.ref(self)), read(self, *a)))
-    args = settings(colours, no_labels=True, mean=[0, 0, 0], std=[0.1, 0.1, 0.1])
-    train_set = data.pretraining_set(args)
-    images = dali.clustering_images(train_set, args)
+    source = custom_source(colours, no_labels=True, mean=(0, 0, 0), std=(0.1, 0.1, 0.1))
+    train_set = indexed(source)
+    images = dali.centre_crops(train_set, source, DECODING)
     for indexes in (range(19), [7, 3, 18, 3, 0], [5], range(1, 19, 6), []):
         batches = list(images(indexes))
         assert [len(batch) for batch in batches] == [len(indexes[i : i + 4]) for i in range(0, len(indexes), 4)]
@@ -171,16 +186,21 @@ def photographs(tmp_path_factory) -> Path:
     return root
 
 
+def both_loaders(train_set: Dataset, source: ImageSource, indexes: Sequence[int]) -> Iterator[list[torch.Tensor]]:
+    """Batches of centre crops, by the default loader and by DALI."""
+    yield list(datasets.centre_crops(train_set, source, Loading(batch_size=4, num_workers=0))(indexes))
+    yield list(dali.centre_crops(train_set, source, DECODING)(indexes))
+
+
 @pytest.mark.parametrize(("dataset", "size"), [("custom", 32), ("custom", 97), ("imagenet", 224)])
 def test_both_loaders_centre_crops_have_the_same_embeddings(dataset, size, photographs):
     # ImageNet's evaluation is fixed at 224 pixels and its colours, whatever the flags say
-    args = settings(photographs, dataset=dataset, crop_size=[size if dataset == "custom" else 64])
-    train_set = data.pretraining_set(args)
-    default = torch.cat(list(data.clustering_images(train_set, args)(range(36))))
-    ours = torch.cat(list(dali.clustering_images(train_set, args)(range(36))))
+    source = custom_source(photographs, dataset=dataset, crop_size=(size if dataset == "custom" else 64,))
+    train_set = indexed(source)
+    default, ours = (torch.cat(batches) for batches in both_loaders(train_set, source, range(36)))
     assert ours.shape == default.shape == (36, 3, size, size)
 
-    std = torch.tensor(args.std if dataset == "custom" else (0.228, 0.224, 0.225)).view(3, 1, 1)
+    std = torch.tensor(source.std if dataset == "custom" else (0.228, 0.224, 0.225)).view(3, 1, 1)
     difference = ((ours - default) * std * 255).abs()
     torch.manual_seed(0)
     encoder = resnet18().eval()
@@ -231,11 +251,10 @@ def test_odd_images_are_read_as_pillow_reads_them(tmp_path):
     for name, (image, how) in odd.items():
         (tmp_path / "train" / "Ö 'x'").mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "train" / "Ö 'x'" / name, **how)
-    args = settings(tmp_path, no_labels=True, mean=[0, 0, 0], std=[1, 1, 1])
-    train_set = data.pretraining_set(args)
+    source = custom_source(tmp_path, no_labels=True, mean=(0, 0, 0), std=(1, 1, 1))
+    train_set = indexed(source)
     assert len(train_set) == len(odd)
-    centre = torch.cat(list(data.clustering_images(train_set, args)(range(len(odd)))))
-    read = torch.cat(list(dali.clustering_images(train_set, args)(range(len(odd)))))
+    centre, read = (torch.cat(batches) for batches in both_loaders(train_set, source, range(len(odd))))
     for index, path in enumerate(train_set.images):
         assert (read[index] - centre[index]).abs().max() * 255 < 1.01, path
 
@@ -244,9 +263,8 @@ def test_sixteen_bit_grey_keeps_its_shades_in_both_loaders(tmp_path):
     shades = np.linspace(0, 65535, 32 * 32).reshape(32, 32).astype("uint16")
     (tmp_path / "train").mkdir()
     Image.fromarray(shades).save(tmp_path / "train" / "deep.png")
-    args = settings(tmp_path, no_labels=True, mean=[0, 0, 0], std=[1, 1, 1])
-    images = data.pretraining_set(args)
-    (ours,), (default,) = dali.clustering_images(images, args)([0]), data.clustering_images(images, args)([0])
+    source = custom_source(tmp_path, no_labels=True, mean=(0, 0, 0), std=(1, 1, 1))
+    (default,), (ours,) = both_loaders(indexed(source), source, [0])
     assert ours.mean() == pytest.approx(0.5, abs=0.05)
     assert (ours - default).abs().max() * 255 < 2.01
 
@@ -272,14 +290,14 @@ def broken(request, tmp_path) -> Path:
 
 
 def test_file_that_cannot_be_read_is_named(broken):
-    args = settings(broken.parents[2])
-    train_set, _ = data.evaluation_sets(args, *data.evaluation_transforms(args))
-    pretraining = process(dali.pretraining_class(object, train_set, args)).train_dataloader()
-    linear = process(dali.linear_class(object, train_set, train_set, args))
-    clustering = dali.clustering_images(train_set, args)(range(25))
+    source = custom_source(broken.parents[2])
+    train_set, _ = evaluation_sets(source, *evaluation_transforms(source))
+    epoch = process(pretraining(train_set)).train_dataloader()
+    linear = process(dali.linear_class(object, train_set, train_set, source, DECODING))
+    clustering = dali.centre_crops(train_set, source, DECODING)(range(25))
     if "missing" in broken.name:
         broken.unlink()
-    for loader in (pretraining, linear.train_dataloader(), linear.val_dataloader(), clustering):
+    for loader in (epoch, linear.train_dataloader(), linear.val_dataloader(), clustering):
         with pytest.raises(UserError) as stopped:
             list(loader)
         assert str(stopped.value) == f"{broken}: DALI cannot read this image; remove or replace it"
@@ -304,8 +322,9 @@ def test_second_process_prints_only_what_it_alone_has_found(error, lines, monkey
         raise error("a.png: broken")
 
     monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(solo_hcsc.__main__, "run", run)
     with pytest.raises(SystemExit):
-        command(run)()
+        solo_hcsc.__main__.main()
     assert capsys.readouterr().err.splitlines() == lines
 
 
@@ -379,9 +398,13 @@ def test_a_fraction_of_the_images_trains(custom, tmp_path, seen):
 def test_pipelines_work_on_the_gpu_where_there_is_one(kind, images, monkeypatch):
     """Their operators and the GPU they ask for; nothing is run here."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    args = settings(images, dali_device="gpu")
-    train, val = data.evaluation_transforms(args)
-    extra = {"Augmented": (args, 1), "RandomCrop": (train, args, 1), "CentreCrop": (val, args)}[kind]
+    on_gpu = replace(DECODING, device="gpu")
+    train, val = evaluation_transforms(custom_source(images))
+    extra = {
+        "Augmented": (AUGMENTATION, on_gpu, 1),
+        "RandomCrop": (train, on_gpu, 1),
+        "CentreCrop": (val, on_gpu),
+    }[kind]
     pipeline = getattr(dali, kind)(["a.png"], [0], *extra)
     with pipeline:
         outputs = pipeline.define_graph()
@@ -392,15 +415,23 @@ def test_pipelines_work_on_the_gpu_where_there_is_one(kind, images, monkeypatch)
 def test_no_gpu_is_asked_for_where_dali_works_on_the_cpu(images, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: pytest.fail("a GPU was asked for"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    args = settings(images)
-    assert next(iter(dali.clustering_images(data.pretraining_set(args), args)([0, 1]))).device.type == "cpu"
+    source = custom_source(images)
+    assert next(iter(dali.centre_crops(indexed(source), source, DECODING)([0, 1]))).device.type == "cpu"
 
 
-def test_module_can_be_imported_without_dali(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
-    spec = importlib.util.spec_from_file_location("dali_again", dali.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    args = Namespace(dali=True, dataset="custom", dali_device="gpu", accelerator="cpu")
-    with pytest.raises(UserError, match=r"run: pip install 'solo_hcsc\[dali\]'"):
-        module.check(args)
+def test_nothing_but_a_run_with_dali_needs_the_package():
+    """In a process where importing it fails: everything is there, and `--dali` is refused with the command."""
+    code = """
+import sys
+sys.modules["nvidia"] = sys.modules["nvidia.dali"] = None
+import solo_hcsc.framework
+from argparse import Namespace
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.framework.settings import resolve_dali
+try:
+    resolve_dali(Namespace(dali=True, dataset="custom", dali_device="gpu"), "cpu")
+except UserError as error:
+    print(error)
+"""
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert "run: pip install 'solo_hcsc[dali]'" in out.stdout

@@ -8,14 +8,15 @@ import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
 
-import solo_hcsc.hcsc.coding
-import solo_hcsc.framework.method
-from solo_hcsc.data import folders as data
-from solo_hcsc.commands import pretrain
-from solo_hcsc.evaluation.encoders import load_method
-from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.commands.pretrain import parse, prepare, resolve
+from solo_hcsc.data import folders
 from solo_hcsc.data.images import read_image
+from solo_hcsc.evaluation.encoders import load_method
+from solo_hcsc.framework import method
 from solo_hcsc.framework.method import HCSC, spread
+from solo_hcsc.hcsc import coding, instances
+from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.queue import KeyMemory
 
 TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
@@ -90,7 +91,7 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
     cluster = HCSC.cluster
 
     def spied(self):
-        seen.extend(self.clustering_images(range(36)))
+        seen.extend(self.centre_crops(range(36)))
         embeddings, images = self.extract()
         assert images.tolist() == list(range(36))
         assert embeddings.shape == (36, 128)
@@ -106,13 +107,13 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
 def record_clusterings(monkeypatch):
     """What was clustered, epoch by epoch, and how many forward passes it cost."""
     clustered, passes = [], []
-    build, extract = solo_hcsc.method.build_hierarchy, HCSC.extract
+    build, extract = coding.build_hierarchy, HCSC.extract
 
     def built(embeddings, options, seed, last):
         clustered.append((embeddings.clone(), len(last)))
         return build(embeddings, options, seed, last)
 
-    monkeypatch.setattr(solo_hcsc.method, "build_hierarchy", built)
+    monkeypatch.setattr(coding, "build_hierarchy", built)
     monkeypatch.setattr(HCSC, "extract", lambda self: passes.append(self.current_epoch) or extract(self))
     return clustered, passes
 
@@ -128,7 +129,8 @@ def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path
     assert [last for _, last in clustered] == [0, 2], "the second goes on from the first"
     for embeddings, _ in clustered:
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(len(embeddings)))
-    assert torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.keys"].shape == (36 + 1, 128)
+    state = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]
+    assert state["coding.memory.averages"].shape == (36 + 1, 128)
 
 
 def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, tmp_path):
@@ -141,32 +143,32 @@ def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, 
 
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_batch_is_in_the_queue_and_its_keys_are_averaged(symmetric, monkeypatch, custom, tmp_path):
-    code, remember, own_keys = SelectiveCoding.forward, SelectiveCoding.remember, []
+    code, remember, queued = SelectiveCoding.forward, KeyMemory.remember, []
 
-    def coded(self, z, key, index, local, weight, own):
-        own_keys.append(self.queue[own].clone())  # (B, K, D)
-        assert (own_keys[-1] == key[:, None]).all(dim=2).any(dim=1).all(), "the positive is among its image's keys"
-        return code(self, z, key, index, local, weight, own)
+    def coded(self, z, key, index, local, weight, same_image):
+        queued.append(self.queue.keys[same_image].clone())  # (B, K, D)
+        assert (queued[-1] == key[:, None]).all(dim=2).any(dim=1).all(), "the positive is among its image's keys"
+        return code(self, z, key, index, local, weight, same_image)
 
     def remembered(self, keys, index):
-        torch.testing.assert_close(keys, own_keys[-1].mean(dim=1))
+        torch.testing.assert_close(keys, queued[-1].mean(dim=1))
         remember(self, keys, index)
 
     monkeypatch.setattr(SelectiveCoding, "forward", coded)
-    monkeypatch.setattr(SelectiveCoding, "remember", remembered)
+    monkeypatch.setattr(KeyMemory, "remember", remembered)
     flags = ["--symmetric", str(symmetric).lower(), "--max_epochs", "2"]
     run_here("pretrain", *custom, *SMALL, *TREE, *flags, "--checkpoint_dir", tmp_path)
-    assert len(own_keys) == 2 * 4 * (1 + symmetric)
-    assert {keys.size(1) for keys in own_keys} == {1 + symmetric}
+    assert len(queued) == 2 * 4 * (1 + symmetric)
+    assert {keys.size(1) for keys in queued} == {1 + symmetric}
 
 
 def test_without_batch_negatives_the_queue_has_older_keys_only(monkeypatch, custom, tmp_path):
     code, steps = SelectiveCoding.forward, []
 
-    def coded(self, z, key, index, local, weight, own):
-        assert own is None
-        steps.append(int(self.queue_steps.max()))
-        return code(self, z, key, index, local, weight, own)
+    def coded(self, z, key, index, local, weight, same_image):
+        assert same_image is None
+        steps.append(int(self.queue.steps.max()))
+        return code(self, z, key, index, local, weight, same_image)
 
     monkeypatch.setattr(SelectiveCoding, "forward", coded)
     flags = "--batch_negatives false --max_epochs 2".split()
@@ -180,7 +182,7 @@ def test_nothing_is_clustered_for_mocos_loss(monkeypatch, custom, tmp_path):
     run_here("pretrain", *custom, *SMALL, *TREE, *flags, "--checkpoint_dir", tmp_path)
     assert not clustered
     assert not passes
-    assert len(torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.keys"]) == 0
+    assert len(torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]["coding.memory.averages"]) == 0
 
 
 def test_sample_bounds_what_is_extracted(monkeypatch, custom, tmp_path):
@@ -213,7 +215,7 @@ def test_first_batch_comes_after_reading_no_more_images_than_it_has(per_class, m
     """Nothing at the start grows with the data set, but listing the files."""
     make_images(tmp_path / "train", classes=2, per_class=per_class)
     opened, before = [], []
-    monkeypatch.setattr(data, "read_image", lambda path: opened.append(path) or read_image(path))
+    monkeypatch.setattr(folders, "read_image", lambda path: opened.append(path) or read_image(path))
     step = HCSC.training_step
     monkeypatch.setattr(
         HCSC, "training_step", lambda self, batch, i: (before.append(len(opened)), step(self, batch, i))[1]
@@ -253,8 +255,8 @@ def test_swin_and_vit_train(custom, tmp_path):
 
 
 def test_loss_that_is_not_finite_names_the_term(custom, tmp_path, monkeypatch, capsys):
-    original = solo_hcsc.coding.info_nce
-    monkeypatch.setattr(solo_hcsc.coding, "info_nce", lambda *args: original(*args) * float("nan"))
+    original = instances.info_nce
+    monkeypatch.setattr(instances, "info_nce", lambda *args: original(*args) * float("nan"))
     with pytest.raises(SystemExit) as stopped:
         run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
     assert stopped.value.code == 2
@@ -266,7 +268,7 @@ BAD = {
     "no prototypes": (["--num_prototypes", "0"], "--num_prototypes 0: every level needs at least 1"),
     "growing levels": (["--num_prototypes", "3", "6"], "each level must have fewer"),
     "too many": (["--num_prototypes", "30", "6"], "needs 60 images (--min_cluster_size 2 each) and there are 36"),
-    "temperature": (["--temperature", "0"], "--temperature 0.0: must be greater than 0"),
+    "temperature": (["--temperature", "0"], "--temperature 0: must be greater than 0"),
     "queue": (["--queue_size", "4"], "--queue_size 4: smaller than the 8 keys of a batch"),
     "queue of both views": (
         ["--queue_size", "15", "--symmetric"],
@@ -299,10 +301,10 @@ def test_images_of_one_class_train(tmp_path):
 
 
 def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, capsys):
-    monkeypatch.setattr(solo_hcsc.method, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
-    pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2"]))
+    monkeypatch.setattr(method, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
+    prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2"])))
     assert "what HCSC keeps of 36 images takes 0.0 GB in every process and checkpoint" in capsys.readouterr().err
-    pretrain.prepare(pretrain.parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"]))
+    prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"])))
     assert not capsys.readouterr().err
 
 
@@ -324,4 +326,4 @@ def test_run_loads_with_the_options_it_was_trained_with(custom, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"query_cluster": None}))
     model = load_method(only(tmp_path, "*.ckpt"))
     assert model.options.query_cluster == "cosine"
-    assert model.coding.assignments.shape == (2, 0)
+    assert model.coding.tree.assignments.shape == (2, 0)

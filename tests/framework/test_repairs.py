@@ -41,7 +41,9 @@ def test_solo_does_not_import_without_the_stand_ins():
 
 
 def test_stand_in_replaces_a_missing_distutils():
-    code = "import sys; sys.modules['distutils'] = None\nimport solo_hcsc.framework.repairs\nimport distutils.util as d\n"
+    code = (
+        "import sys; sys.modules['distutils'] = None\nimport solo_hcsc.framework.repairs\nimport distutils.util as d\n"
+    )
     code += "print(d.strtobool('Yes'))"
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "1"

@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+import warnings
 from types import ModuleType
 
 from torch.optim import Optimizer
@@ -72,7 +73,9 @@ def import_solo() -> None:
     hidden = [name for name in _OPTIONAL if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
-        importlib.import_module("solo")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # decorators that torch has renamed, as the repairs know
+            importlib.import_module("solo")
     finally:
         for name in hidden:
             del sys.modules[name]

@@ -1,0 +1,70 @@
+"""The floor plan: which room imports what, and where an import may wait until it is needed."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from tiny import ROOT
+
+PACKAGE = ROOT / "solo_hcsc"
+# Packages that are large or optional: a function may import them when it is called.
+LAZY = ("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "solo_hcsc.framework.dali")
+
+
+def lazy_imports(file: Path) -> list[str]:
+    """What functions of a module import, by its dotted name."""
+    functions = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)]
+    found = []
+    for node in (inner for function in functions for inner in ast.walk(function)):
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{name.name}" for name in node.names]
+            found += whole if node.module == "solo_hcsc.framework" else [node.module or ""]
+    return found
+
+
+@pytest.mark.parametrize("room", ["cli", "hcsc", "data", "framework", "training", "evaluation", "study", "report"])
+def test_only_large_optional_packages_are_imported_late(room):
+    late = {
+        f"{file.relative_to(PACKAGE)}: {name}"
+        for file in (PACKAGE / room).rglob("*.py")
+        for name in lazy_imports(file)
+        if not name.startswith(LAZY)
+    }
+    assert late == set()
+
+
+def test_no_module_imports_solo_outside_the_framework():
+    def imports_solo(file: Path) -> bool:
+        nodes = ast.walk(ast.parse(file.read_text()))
+        names = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+        names += [
+            node.module or "" for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)
+        ]
+        return any(name.split(".")[0] == "solo" for name in names)
+
+    files = [file for file in PACKAGE.rglob("*.py") if PACKAGE / "framework" not in file.parents]
+    assert [file for file in files if imports_solo(file)] == []
+
+
+def test_flags_are_never_changed_after_parsing():
+    """`flags.x = ...`, `args.x = ...` and setattr on them; argparse's own actions set what they parse."""
+    changed = []
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AugAssign)
+                else []
+            )
+            changed += [
+                f"{file.relative_to(PACKAGE)}:{node.lineno}"
+                for target in targets
+                if isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id in ("flags", "args", "settings")
+            ]
+    assert changed == []
