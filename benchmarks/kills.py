@@ -18,11 +18,10 @@ from unittest import mock
 import torch
 
 from benchmarks import measure
-from solo_hcsc.framework import repairs as compat
+from solo_hcsc.__main__ import main as solo_hcsc
 from solo_hcsc.data.digits import lay_out_digits
-from solo_hcsc.training.resume import finished_epochs
+from solo_hcsc.training.lightning import finished_epochs
 
-compat.apply()
 FLAGS = (
     "--method hcsc --encoder vit_tiny --patch_size 8 --dataset digits --data_fraction 0.02 --crop_size 32"
     " --batch_size 8 --num_workers 0 --lr 0.03 --accelerator cpu --num_prototypes 4 2 --min_cluster_size 2"
@@ -97,10 +96,8 @@ def start(flags: list[str], log: Path) -> int:
             os.dup2(file.fileno(), stream)
         code = 1
         try:
-            with mock.patch.object(sys, "argv", ["solo_hcsc", *flags]):
-                from solo_hcsc.commands.pretrain import main as pretrain
-
-                pretrain()
+            with mock.patch.object(sys, "argv", ["solo-hcsc", "pretrain", *flags]):
+                solo_hcsc()
             code = 0
         finally:
             sys.stdout.flush()

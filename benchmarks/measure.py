@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from solo_hcsc.evaluation.results import table, versions
+from solo_hcsc.cli.console import table
+from solo_hcsc.evaluation.results import versions
 from solo_hcsc.study.tally import processor
 
 RESULTS = Path(__file__).parent / "results"

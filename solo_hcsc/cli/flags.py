@@ -51,6 +51,22 @@ def check_method(name: str, flag: str = "--method") -> None:
         raise UserError(f"{flag} {name}: unknown; {near + ' or ' if near else ''}choose from {', '.join(known)}")
 
 
+def _add(group: Any, *rows: tuple[str, Any, Any, Bound | None, str]) -> None:
+    """Flags as rows: name, type, default, bound, help. A list is a flag of several values; `bool` stands alone;
+    `yes_or_no` stands alone or is followed by true or false, as Lightning 1's switches."""
+    for name, kind, default, bound, help in rows:
+        settings: dict[str, Any] = {"type": kind, "default": default, "bound": bound, "help": help}
+        if kind is bool:
+            settings = {"action": "store_true", "default": default, "help": help}
+        elif kind is yes_or_no:
+            settings |= {"nargs": "?", "const": True}
+        elif isinstance(kind, tuple):
+            settings |= {"type": str, "choices": kind}
+        elif isinstance(default, list):
+            settings |= {"nargs": "+"}
+        group.add_argument(f"--{name}", **settings)
+
+
 # ---- images ----
 
 
@@ -58,25 +74,18 @@ def add_dataset_flags(parser: Parser) -> Any:
     """Which images; for every command that reads any. Returns the group, for further ones."""
     group = parser.add_argument_group("data")
     group.add_argument("--dataset", choices=DATASETS, required=True, help="which data set")
-    group.add_argument("--data_dir", type=Path, default=Path("datasets"), help="folder that holds the data sets")
-    group.add_argument("--train_dir", type=Path, help="training images, below --data_dir")
-    group.add_argument("--val_dir", type=Path, help="validation images, below --data_dir")
-    group.add_argument(
-        "--dali", action="store_true", help="decode and augment with NVIDIA DALI (folders and lists of images)"
+    normalising = "for normalising (all but cifar, stl10 and imagenet)"
+    _add(
+        group,
+        ("data_dir", Path, Path("datasets"), None, "folder that holds the data sets"),
+        ("train_dir", Path, None, None, "training images, below --data_dir"),
+        ("val_dir", Path, None, None, "validation images, below --data_dir"),
+        ("dali", bool, False, None, "decode and augment with NVIDIA DALI (folders and lists of images)"),
+        ("dali_device", str, "gpu", None, "where DALI works: gpu or cpu"),
+        ("no_labels", bool, False, None, "the training folder holds images without class folders"),
+        ("mean", float, [0.485, 0.456, 0.406], None, f"channel means {normalising}"),
+        ("std", float, [0.228, 0.224, 0.225], POSITIVE, f"channel deviations {normalising}"),
     )
-    group.add_argument("--dali_device", default="gpu", help="where DALI works: gpu or cpu")
-    group.add_argument(
-        "--no_labels", action="store_true", help="the training folder holds images without class folders"
-    )
-    for name, default, what in (("mean", [0.485, 0.456, 0.406], "means"), ("std", [0.228, 0.224, 0.225], "deviations")):
-        group.add_argument(
-            f"--{name}",
-            type=float,
-            nargs="+",
-            default=default,
-            bound=POSITIVE if name == "std" else None,
-            help=f"channel {what} for normalising (all but cifar, stl10 and imagenet)",
-        )
     return group
 
 
@@ -86,110 +95,92 @@ def check_colours(flags: Namespace) -> None:
             raise UserError(f"--{name}: give three values, one for each colour")
 
 
-AUGMENTATIONS = {  # one value for all pipelines, or one for each
-    "brightness": (float, 0.4, NOT_NEGATIVE, "strength of brightness jitter"),
-    "contrast": (float, 0.4, NOT_NEGATIVE, "strength of contrast jitter"),
-    "saturation": (float, 0.4, NOT_NEGATIVE, "strength of saturation jitter"),
-    "hue": (float, 0.1, at_most(0.5), "strength of hue jitter"),
-    "color_jitter_prob": (float, 0.8, SHARE, "probability of colour jitter"),
-    "gray_scale_prob": (float, 0.2, SHARE, "probability of turning grey"),
-    "horizontal_flip_prob": (float, 0.5, SHARE, "probability of a flip"),
-    "gaussian_prob": (float, 0.5, SHARE, "probability of a blur"),
-    "solarization_prob": (float, 0.0, SHARE, "probability of solarisation"),
-    "crop_size": (int, 224, ONE, "side of the crops in pixels, the first one of the large ones"),
-    "min_scale": (float, 0.08, POSITIVE_SHARE, "smallest share of the image that a crop covers"),
-    "max_scale": (float, 1.0, POSITIVE_SHARE, "largest share of the image that a crop covers"),
-}
+# One value for all pipelines, or one for each. solo-learn requires the colour jitter; ours is MoCo v2's.
+_PIPELINE = (
+    ("brightness", float, [0.4], NOT_NEGATIVE, "strength of brightness jitter, per pipeline"),
+    ("contrast", float, [0.4], NOT_NEGATIVE, "strength of contrast jitter, per pipeline"),
+    ("saturation", float, [0.4], NOT_NEGATIVE, "strength of saturation jitter, per pipeline"),
+    ("hue", float, [0.1], at_most(0.5), "strength of hue jitter, per pipeline"),
+    ("color_jitter_prob", float, [0.8], SHARE, "probability of colour jitter, per pipeline"),
+    ("gray_scale_prob", float, [0.2], SHARE, "probability of turning grey, per pipeline"),
+    ("horizontal_flip_prob", float, [0.5], SHARE, "probability of a flip, per pipeline"),
+    ("gaussian_prob", float, [0.5], SHARE, "probability of a blur, per pipeline"),
+    ("solarization_prob", float, [0.0], SHARE, "probability of solarisation, per pipeline"),
+    ("crop_size", int, [224], ONE, "side of the crops in pixels, per pipeline; the first is the large one"),
+    ("min_scale", float, [0.08], POSITIVE_SHARE, "smallest share of the image that a crop covers, per pipeline"),
+    ("max_scale", float, [1.0], POSITIVE_SHARE, "largest share of the image that a crop covers, per pipeline"),
+)
+AUGMENTATIONS = tuple(row[0] for row in _PIPELINE)
 
 
 def add_augmentation_flags(parser: Parser) -> None:
-    """solo-learn's; the colour jitter, which it requires, is MoCo v2's if not given."""
-    group = parser.add_argument_group("augmentation")
-    group.add_argument(
-        "--num_crops_per_aug",
-        type=int,
-        nargs="+",
-        default=[2],
-        bound=ONE,
-        help="crops that each augmentation pipeline makes, e.g. 1 1 6",
+    _add(
+        parser.add_argument_group("augmentation"),
+        ("num_crops_per_aug", int, [2], ONE, "crops that each augmentation pipeline makes, e.g. 1 1 6"),
+        *_PIPELINE,
+        ("debug_augmentations", bool, False, None, "print the augmentation pipelines"),
     )
-    for name, (kind, default, bound, what) in AUGMENTATIONS.items():
-        group.add_argument(
-            f"--{name}", type=kind, nargs="+", default=[default], bound=bound, help=f"{what}, per pipeline"
-        )
-    group.add_argument("--debug_augmentations", action="store_true", help="print the augmentation pipelines")
 
 
 def add_crop_flag(parser: Parser) -> None:
-    parser.add_argument_group("data").add_argument(
-        "--crop_size", type=int, nargs="+", default=[224], bound=ONE, help="side of the images in pixels"
-    )
-
-
-def add_loading_flags(parser: Parser, batch_size: str) -> None:
-    group = parser.add_argument_group("data")
-    group.add_argument("--batch_size", type=int, default=128, bound=ONE, help=batch_size)
-    group.add_argument("--num_workers", type=int, default=4, bound=NOT_NEGATIVE, help="processes that load images")
+    _add(parser.add_argument_group("data"), ("crop_size", int, [224], ONE, "side of the images in pixels"))
 
 
 # ---- methods ----
 
-_BASE = "encoder, optimiser and online evaluation"
-
 
 def add_method_flags(parser: Parser) -> None:
     """What solo-learn's methods share."""
-    group = parser.add_argument_group(_BASE)
-    group.add_argument("--encoder", choices=ENCODERS, default="resnet18", help="architecture of the encoder")
-    group.add_argument(
-        "--zero_init_residual", action="store_true", help="start each residual block of a ResNet as the identity"
-    )
-    group.add_argument("--patch_size", type=int, default=16, bound=ONE, help="side of a ViT's patches")
+    group = parser.add_argument_group("encoder, optimiser and online evaluation")
     lr = "learning rate; pretraining multiplies it by batch size x devices / 256"
-    _add_optimiser_flags(group, lr, ("sgd", "adam", "adamw"), "warmup_cosine")
-    group.add_argument("--grad_clip_lars", action="store_true", help="LARS: never enlarge a step")
-    group.add_argument("--eta_lars", type=float, default=1e-3, help="LARS: trust coefficient")
-    group.add_argument("--min_lr", type=float, default=0.0, help="where the cosine ends")
-    group.add_argument("--warmup_start_lr", type=float, default=0.003, help="where warmup_cosine starts")
-    group.add_argument(
-        "--warmup_epochs", type=int, default=10, bound=NOT_NEGATIVE, help="epochs of linear warm-up in warmup_cosine"
+    _add(
+        group,
+        ("encoder", ENCODERS, "resnet18", None, "architecture of the encoder"),
+        ("zero_init_residual", bool, False, None, "start each residual block of a ResNet as the identity"),
+        ("patch_size", int, 16, ONE, "side of a ViT's patches"),
+        *_optimiser(lr, ("sgd", "adam", "adamw"), "warmup_cosine"),
+        ("grad_clip_lars", bool, False, None, "LARS: never enlarge a step"),
+        ("eta_lars", float, 1e-3, None, "LARS: trust coefficient"),
+        ("min_lr", float, 0.0, None, "where the cosine ends"),
+        ("warmup_start_lr", float, 0.003, None, "where warmup_cosine starts"),
+        ("warmup_epochs", int, 10, NOT_NEGATIVE, "epochs of linear warm-up in warmup_cosine"),
+        ("encode_indexes_into_labels", bool, False, None, "for old bash files: DALI always hands out true indexes"),
+        ("knn_eval", bool, False, None, "weighted KNN accuracy at each validation"),
+        ("knn_k", int, 20, ONE, "neighbours of --knn_eval"),
     )
-    group.add_argument(
-        "--encode_indexes_into_labels",
-        action="store_true",
-        help="accepted for old bash files: DALI always hands out true indexes",
-    )
-    group.add_argument("--knn_eval", action="store_true", help="weighted KNN accuracy at each validation")
-    group.add_argument("--knn_k", type=int, default=20, bound=ONE, help="neighbours of --knn_eval")
+    _add_decay_steps(group)
 
 
 def add_linear_flags(parser: Parser) -> None:
     """What solo-learn's linear evaluation has."""
     group = parser.add_argument_group("linear")
-    group.add_argument("--encoder", choices=ENCODERS, help="architecture, where no args.json tells it")
-    group.add_argument("--patch_size", type=int, default=16, help=SUPPRESS)
-    _add_optimiser_flags(group, "learning rate", ("sgd", "adam"), "reduce")
+    _add(
+        group,
+        ("encoder", ENCODERS, None, None, "architecture, where no args.json tells it"),
+        ("patch_size", int, 16, None, SUPPRESS),
+        *_optimiser("learning rate", ("sgd", "adam"), "reduce"),
+    )
+    _add_decay_steps(group)
     parser.hide("classifier_lr")
 
 
-def _add_optimiser_flags(group: Any, lr: str, optimisers: tuple[str, ...], scheduler: str) -> None:
-    group.add_argument("--batch_size", type=int, default=128, bound=ONE, help="images per step and process")
-    group.add_argument("--lr", type=float, default=0.3, bound=NOT_NEGATIVE, help=lr)
-    group.add_argument(
-        "--classifier_lr", type=float, default=0.3, bound=NOT_NEGATIVE, help="learning rate of the online classifier"
+def _optimiser(lr: str, optimisers: tuple[str, ...], scheduler: str) -> tuple[Any, ...]:
+    return (
+        ("batch_size", int, 128, ONE, "images per step and process"),
+        ("lr", float, 0.3, NOT_NEGATIVE, lr),
+        ("classifier_lr", float, 0.3, NOT_NEGATIVE, "learning rate of the online classifier"),
+        ("weight_decay", float, 0.0001, NOT_NEGATIVE, "weight decay"),
+        ("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
+        ("optimizer", optimisers, "sgd", None, "optimiser"),
+        ("lars", bool, False, None, "scale SGD's steps layer by layer (LARS)"),
+        ("exclude_bias_n_norm", bool, False, None, "LARS: leave biases and norms out"),
+        ("scheduler", SCHEDULERS, scheduler, None, "learning rate schedule"),
     )
-    group.add_argument("--weight_decay", type=float, default=0.0001, bound=NOT_NEGATIVE, help="weight decay")
-    group.add_argument("--num_workers", type=int, default=4, bound=NOT_NEGATIVE, help="processes that load images")
-    group.add_argument("--optimizer", choices=optimisers, default="sgd", help="optimiser")
-    group.add_argument("--lars", action="store_true", help="scale SGD's steps layer by layer (LARS)")
-    group.add_argument("--exclude_bias_n_norm", action="store_true", help="LARS: leave biases and norms out")
-    group.add_argument("--scheduler", choices=SCHEDULERS, default=scheduler, help="learning rate schedule")
-    group.add_argument(
-        "--lr_decay_steps",
-        type=int,
-        nargs="+",
-        help="epochs at which --scheduler step divides the learning rate by 10",
-    )
+
+
+def _add_decay_steps(group: Any) -> None:
+    told = "epochs at which --scheduler step divides the learning rate by 10"
+    group.add_argument("--lr_decay_steps", type=int, nargs="+", help=told)
 
 
 def probe_parser(
@@ -210,11 +201,8 @@ def probe_parser(
 
 
 def add_cache_flag(parser: Parser) -> None:
-    parser.add_argument_group("linear").add_argument(
-        "--cache_features",
-        action="store_true",
-        help="compute each image's features once, without augmentation: quick, and marked so in the tables",
-    )
+    told = "compute each image's features once, without augmentation: quick, and marked so in the tables"
+    _add(parser.add_argument_group("linear"), ("cache_features", bool, False, None, told))
 
 
 def without_folders(parser: Parser, dataset: str, data_dir: Path, meaning: str) -> None:
@@ -297,30 +285,31 @@ def add_checkpoint_flags(parser: Parser) -> Any:
 def add_feature_flags(parser: Parser) -> None:
     """Which features of which images, how and where; for evaluations that train nothing."""
     group = add_checkpoint_flags(parser)
-    group.add_argument("--encoder", choices=ENCODERS, help="architecture, where no args.json tells it")
-    group.add_argument(
-        "--features",
-        choices=["backbone", "projector"],
-        default="backbone",
-        help="the encoder's features, or what the method's projector makes of them",
+    features = "the encoder's features, or what the method's projector makes of them"
+    _add(
+        group,
+        ("encoder", ENCODERS, None, None, "architecture, where no args.json tells it"),
+        ("features", ("backbone", "projector"), "backbone", None, features),
+        ("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
     )
-    group.add_argument(
-        "--accelerator", choices=["auto", "cpu", "gpu"], default="auto", help="where to compute features"
-    )
-    add_dataset_flags(parser)
+    group = add_dataset_flags(parser)
     add_crop_flag(parser)
-    add_loading_flags(parser, "images per forward pass")
+    _add(
+        group,
+        ("batch_size", int, 128, ONE, "images per forward pass"),
+        ("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
+    )
     parser.hide("dali", "dali_device", "no_labels")
 
 
 def add_split_flags(group: Any, split: str, seed: str) -> None:
     """For what compares clusters with labels; `split` and `seed` are help texts."""
-    group.add_argument("--split", choices=["train", "val"], default="train", help=split)
-    group.add_argument("--seed", type=int, default=5, bound=below(2**31), help=seed)
-    group.add_argument(
-        "--label_hierarchy",
-        type=Path,
-        help="a text file of lines `child: parent`, to compare with groups of classes too; cifar10 and digits have one",
+    told = "a text file of lines `child: parent`, to compare with groups of classes too; cifar10 and digits have one"
+    _add(
+        group,
+        ("split", ("train", "val"), "train", None, split),
+        ("seed", int, 5, below(2**31), seed),
+        ("label_hierarchy", Path, None, None, told),
     )
 
 
@@ -346,131 +335,89 @@ def check_features(flags: Namespace) -> None:
 
 # ---- Lightning, records, wandb ----
 
+_SEED = Bound(lambda value: 0 <= value < 2**32, f"must be below {2**32} and not negative")
+_STEPS = Bound(lambda value: value == -1 or value >= 1, "must be at least 1, or -1 for no limit")
+_SOME = Bound(lambda value: value != 0, "nothing would be trained on; leave it out")
+
 
 def add_trainer_flags(parser: Parser, max_epochs: int) -> None:
     """Lightning 2's Trainer flags, and the spellings that scripts for Lightning 1 use."""
-    where = parser.add_argument_group("devices (Lightning)")
-    where.add_argument(
-        "--accelerator",
-        default="auto",
-        help="cpu, gpu or auto; `ddp`, as scripts for Lightning 1 have it, means --strategy ddp",
+    accelerator = "cpu, gpu or auto; `ddp`, as scripts for Lightning 1 have it, means --strategy ddp"
+    gpus = "indexes of the GPUs to use, as in 0,1 (Lightning 1's spelling); ignored with --accelerator cpu"
+    _add(
+        parser.add_argument_group("devices (Lightning)"),
+        ("accelerator", str, "auto", None, accelerator),
+        ("devices", str, None, None, "number of GPUs (or CPU processes), or GPU indexes as in 0,1; one if not given"),
+        ("gpus", str, None, None, gpus),
+        ("num_processes", int, None, None, "number of CPU processes (Lightning 1's spelling of --devices)"),
+        ("num_nodes", int, 1, ONE, "number of machines"),
+        ("strategy", str, None, None, "how processes work together; ddp as soon as there are several"),
+        ("distributed_backend", str, None, None, SUPPRESS),
+        ("precision", str, "32", None, "32, 16 or bf16 (mixed), or Lightning 2's own names"),
+        ("sync_batchnorm", yes_or_no, False, None, "batch statistics over all GPUs"),
+        ("use_distributed_sampler", yes_or_no, True, None, "let Lightning shard the data over processes"),
+        ("replace_sampler_ddp", yes_or_no, None, None, SUPPRESS),
+        ("benchmark", yes_or_no, None, None, "let cuDNN choose the fastest algorithms"),
+        ("deterministic", yes_or_no, None, None, "only deterministic algorithms"),
     )
-    where.add_argument(
-        "--devices", help="number of GPUs (or CPU processes), or GPU indexes as in 0,1; one if not given"
+    interval = "validate within an epoch, after so many batches or this share"
+    some_of = "use only so many (10) or this share (0.1) of the {} batches"
+    _add(
+        parser.add_argument_group("training loop (Lightning)"),
+        ("seed", int, 5, _SEED, "seed of Python, NumPy and torch"),
+        ("max_epochs", int, max_epochs, ONE, "epochs to train"),
+        ("min_epochs", int, None, None, "epochs to train at least"),
+        ("max_steps", int, -1, _STEPS, "stop after so many steps; -1: no limit"),
+        ("min_steps", int, None, None, "steps to train at least"),
+        ("max_time", str, None, None, "stop after this time, as DD:HH:MM:SS"),
+        ("accumulate_grad_batches", int, 1, ONE, "batches per optimiser step"),
+        ("gradient_clip_val", float, None, None, "clip gradients at this value"),
+        ("gradient_clip_algorithm", ("norm", "value"), None, None, "clip by norm or by value"),
+        ("limit_train_batches", count_or_share, None, _SOME, some_of.format("train")),
+        ("limit_val_batches", count_or_share, None, None, some_of.format("val")),
+        ("overfit_batches", count_or_share, 0.0, None, "train and validate on so few batches only"),
+        ("check_val_every_n_epoch", int, 1, ONE, "epochs between validations"),
+        ("val_check_interval", count_or_share, None, None, interval),
+        ("num_sanity_val_steps", int, 2, None, "validation batches to try before training"),
+        ("log_every_n_steps", int, 50, None, "steps between rows of metrics.csv"),
+        ("fast_dev_run", yes_or_no, False, None, "one batch of everything, to see that it runs"),
+        ("detect_anomaly", yes_or_no, False, None, "let autograd name the operation that made a NaN"),
+        ("terminate_on_nan", yes_or_no, True, None, SUPPRESS),
+        ("profiler", ("simple", "advanced"), None, None, "print where the time went"),
+        ("enable_progress_bar", yes_or_no, True, None, "show progress"),
+        ("progress_bar_refresh_rate", int, None, None, "batches between the bar's updates; 0 hides it"),
+        ("default_root_dir", Path, None, None, SUPPRESS),
     )
-    where.add_argument(
-        "--gpus", help="indexes of the GPUs to use, as in 0,1 (Lightning 1's spelling); ignored with --accelerator cpu"
-    )
-    where.add_argument(
-        "--num_processes", type=int, help="number of CPU processes (Lightning 1's spelling of --devices)"
-    )
-    where.add_argument("--num_nodes", type=int, default=1, bound=ONE, help="number of machines")
-    where.add_argument("--strategy", help="how processes work together; ddp as soon as there are several")
-    where.add_argument("--distributed_backend", help=SUPPRESS)
-    where.add_argument("--precision", default="32", help="32, 16 or bf16 (mixed), or Lightning 2's own names")
-    _switch(where, "--sync_batchnorm", "batch statistics over all GPUs")
-    _switch(where, "--use_distributed_sampler", "let Lightning shard the data over processes", True)
-    _switch(where, "--replace_sampler_ddp", SUPPRESS, None)
-    _switch(where, "--benchmark", "let cuDNN choose the fastest algorithms", None)
-    _switch(where, "--deterministic", "only deterministic algorithms", None)
-
-    loop = parser.add_argument_group("training loop (Lightning)")
-    loop.add_argument(
-        "--seed",
-        type=int,
-        default=5,
-        bound=Bound(lambda value: 0 <= value < 2**32, f"must be below {2**32} and not negative"),
-        help="seed of Python, NumPy and torch",
-    )
-    loop.add_argument("--max_epochs", type=int, default=max_epochs, bound=ONE, help="epochs to train")
-    loop.add_argument("--min_epochs", type=int, help="epochs to train at least")
-    loop.add_argument(
-        "--max_steps",
-        type=int,
-        default=-1,
-        bound=Bound(lambda value: value == -1 or value >= 1, "must be at least 1, or -1 for no limit"),
-        help="stop after so many steps; -1: no limit",
-    )
-    loop.add_argument("--min_steps", type=int, help="steps to train at least")
-    loop.add_argument("--max_time", help="stop after this time, as DD:HH:MM:SS")
-    loop.add_argument("--accumulate_grad_batches", type=int, default=1, bound=ONE, help="batches per optimiser step")
-    loop.add_argument("--gradient_clip_val", type=float, help="clip gradients at this value")
-    loop.add_argument("--gradient_clip_algorithm", choices=["norm", "value"], help="clip by norm or by value")
-    some = Bound(lambda value: value != 0, "nothing would be trained on; leave it out")
-    for stage, bound in (("train", some), ("val", None)):
-        loop.add_argument(
-            f"--limit_{stage}_batches",
-            type=count_or_share,
-            bound=bound,
-            help=f"use only so many (10) or this share (0.1) of the {stage} batches",
-        )
-    loop.add_argument(
-        "--overfit_batches", type=count_or_share, default=0.0, help="train and validate on so few batches only"
-    )
-    loop.add_argument("--check_val_every_n_epoch", type=int, default=1, bound=ONE, help="epochs between validations")
-    loop.add_argument(
-        "--val_check_interval",
-        type=count_or_share,
-        help="validate within an epoch, after so many batches or this share",
-    )
-    loop.add_argument("--num_sanity_val_steps", type=int, default=2, help="validation batches to try before training")
-    loop.add_argument("--log_every_n_steps", type=int, default=50, help="steps between rows of metrics.csv")
-    _switch(loop, "--fast_dev_run", "one batch of everything, to see that it runs")
-    _switch(loop, "--detect_anomaly", "let autograd name the operation that made a NaN")
-    _switch(loop, "--terminate_on_nan", SUPPRESS, True)
-    loop.add_argument("--profiler", choices=["simple", "advanced"], help="print where the time went")
-    _switch(loop, "--enable_progress_bar", "show progress", True)
-    loop.add_argument("--progress_bar_refresh_rate", type=int, help="batches between the bar's updates; 0 hides it")
-    loop.add_argument("--default_root_dir", type=Path, help=SUPPRESS)
 
 
 def add_record_flags(parser: Parser, best: tuple[str, ...]) -> Any:
     """What a run writes; `best`: the metrics that --keep_best takes."""
     group = parser.add_argument_group("records")
-    group.add_argument(
-        "--checkpoint_dir",
-        type=Path,
-        default=Path("trained_models"),
-        help="the run's folder is made below this, as METHOD/ID",
+    every = "also save within an epoch, after so many steps; 0: only after epochs"
+    folder = "the run's folder is made below this, as METHOD/ID"
+    _add(
+        group,
+        ("checkpoint_dir", Path, Path("trained_models"), None, folder),
+        ("checkpoint_frequency", int, 1, ONE, "epochs between checkpoints; the last epoch is always saved"),
+        ("checkpoint_every_n_steps", int, 0, NOT_NEGATIVE, every),
+        ("keep_checkpoints", int, 1, ONE, "how many of the run's epochs keep their checkpoint"),
+        ("keep_best", best, None, None, "also keep the one with the highest"),
+        ("save_checkpoint", bool, True, None, "always on: kept for existing scripts"),
+        ("resume_from_checkpoint", Path, None, None, "go on from this checkpoint"),
     )
-    group.add_argument(
-        "--checkpoint_frequency",
-        type=int,
-        default=1,
-        bound=ONE,
-        help="epochs between checkpoints; the last epoch is always saved",
-    )
-    group.add_argument(
-        "--checkpoint_every_n_steps",
-        type=int,
-        default=0,
-        bound=NOT_NEGATIVE,
-        help="also save within an epoch, after so many steps; 0: only after epochs",
-    )
-    group.add_argument(
-        "--keep_checkpoints", type=int, default=1, bound=ONE, help="how many of the run's epochs keep their checkpoint"
-    )
-    group.add_argument("--keep_best", choices=best, help="also keep the one with the highest")
-    group.add_argument(
-        "--save_checkpoint", action="store_true", default=True, help="always on: kept for existing scripts"
-    )
-    group.add_argument("--resume_from_checkpoint", type=Path, help="go on from this checkpoint")
     add_wandb_flags(parser, "name of the run, in file names and wandb")
     return group
 
 
 def add_wandb_flags(parser: Parser, name: str = "name of the run") -> None:
-    group = parser.add_argument_group("Weights & Biases")
-    group.add_argument("--wandb", action="store_true", help="log to Weights & Biases")
-    group.add_argument("--offline", action="store_true", help="with --wandb: write to disk only; needs no account")
-    group.add_argument("--project", default="solo-learn", help="wandb project")
-    group.add_argument("--entity", help="wandb user or team")
-    group.add_argument("--name", help=name)
-
-
-def _switch(group: Any, flag: str, help: str, default: bool | None = False) -> None:
-    """A flag that stands alone or is followed by true or false, as Lightning 1's were."""
-    group.add_argument(flag, nargs="?", const=True, default=default, type=yes_or_no, help=help)
+    _add(
+        parser.add_argument_group("Weights & Biases"),
+        ("wandb", bool, False, None, "log to Weights & Biases"),
+        ("offline", bool, False, None, "with --wandb: write to disk only; needs no account"),
+        ("project", str, "solo-learn", None, "wandb project"),
+        ("entity", str, None, None, "wandb user or team"),
+        ("name", str, None, None, name),
+    )
 
 
 def check_training(flags: Namespace) -> None:

@@ -35,22 +35,11 @@ def run(argv: Sequence[str]) -> None:
 
     import numpy as np
 
-    from solo_hcsc.data.folders import refuse_single_class
-    from solo_hcsc.data.label_hierarchy import find_levels
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.evaluation.clusters import (
-        clusters_by_level,
-        describe_split,
-        embed_both,
-        labels_by_level,
-        score_kmeans,
-        score_tree,
-    )
-    from solo_hcsc.evaluation.encoders import load_tree
-    from solo_hcsc.evaluation.features import FeatureSettings, Frozen
+    from solo_hcsc.evaluation.clusters import Subject, clusters_by_level, labels_by_level, score_kmeans, score_tree
+    from solo_hcsc.evaluation.features import FeatureSettings
     from solo_hcsc.evaluation.results import versions
-    from solo_hcsc.framework.datasets import labelled_split
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.report.charts import show_agreement, show_history
     from solo_hcsc.report.gallery import Thumbnails
@@ -64,32 +53,25 @@ def run(argv: Sequence[str]) -> None:
     wandb = take(Wandb, flags)
     check_wandb(wandb)
     source = take(ImageSource, flags).with_split(flags.split)
-    label_hierarchy, levels_of = find_levels(flags.label_hierarchy, source.dataset)
-    frozen = Frozen(take(FeatureSettings, flags), source.crop_size[0])
-    checkpoint = frozen.encoder.checkpoint
-    dataset = labelled_split(source, flags.split)
-    images, names = len(dataset), dataset.classes  # type: ignore[arg-type, attr-defined]
-    refuse_single_class(dataset, f"--{flags.split}_dir")
-    if images < FEWEST:
-        raise UserError(f"--{flags.split}_dir: {images} images are too few to analyse; give at least {FEWEST}")
-    levels = levels_of(names)
-    tree = load_tree(checkpoint)
-    folder = flags.out or checkpoint.parent / "analysis"
+    subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    if subject.images < FEWEST:
+        raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")
+    encoder, tree, names = subject.frozen.encoder, subject.tree, subject.classes
+    folder = flags.out or encoder.checkpoint.parent / "analysis"
     check_folder(folder)
-    history = read_history(checkpoint) if tree else {}
+    history = read_history(encoder.checkpoint) if tree else {}
 
-    print(frozen.encoder.taken)
+    print(encoder.taken)
     print(
-        f"analysis of {checkpoint} ({frozen.encoder.name}) on {source.dataset}: {images} {flags.split} images, "
-        f"{len(names)} classes, {frozen.device}",
+        f"analysis of {encoder.checkpoint} ({encoder.name}) on {source.dataset}: {subject.images} {flags.split} "
+        f"images, {len(names)} classes, {subject.frozen.device}",
         flush=True,
     )
-    features, clustered, classes = embed_both(frozen, tree, dataset, take(Loading, flags))
-    labels = labels_by_level(classes, levels)
+    features, clustered, classes = subject.embed(take(Loading, flags))
+    labels = labels_by_level(classes, subject.levels)
     kmeans, clusters = score_kmeans(features, len(names), flags.seed, labels)
-    sample = np.random.default_rng(flags.seed).permutation(images)[: flags.points]
-    thumbnails = Thumbnails(dataset)
-    groups = [len(level.names) for level in levels[1:]]
+    sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
+    thumbnails, groups = Thumbnails(subject.dataset), subject.groups
 
     pictures: list[Picture] = []
     numbers: dict[str, Any] = {}
@@ -109,21 +91,21 @@ def run(argv: Sequence[str]) -> None:
     numbers["mapped_images"] = len(sample)
     invocation = Invocation("analyse", tuple(argv))
     record = Analysis(
-        method=frozen.encoder.trained_with.get("method") or flags.method,
-        checkpoint=str(checkpoint),
-        checkpoint_sha256=frozen.encoder.fingerprint,
+        method=encoder.trained_with.get("method") or flags.method,
+        checkpoint=str(encoder.checkpoint),
+        checkpoint_sha256=encoder.fingerprint,
         command=invocation.line,
         flags=list(argv),
         versions=versions("matplotlib", "umap-learn"),
         seconds=round(time.monotonic() - started, 1),
-        data=describe_split(source, flags.split, dataset),
+        data=subject.description,
         settings={
             "split": flags.split,
             "features": flags.features,
             "points": flags.points,
             "queries": flags.queries,
             "seed": flags.seed,
-            "label_hierarchy": str(label_hierarchy) if label_hierarchy else None,
+            "label_hierarchy": str(subject.label_hierarchy) if subject.label_hierarchy else None,
         },
         numbers=numbers,
         figures=[
@@ -131,7 +113,7 @@ def run(argv: Sequence[str]) -> None:
             for picture in pictures
         ],
     )
-    write(folder, pictures, record, replace(wandb, name=wandb.name or f"analysis-{checkpoint.stem}"))
+    write(folder, pictures, record, replace(wandb, name=wandb.name or f"analysis-{encoder.checkpoint.stem}"))
 
 
 def read_history(checkpoint: Path) -> "Curves":

@@ -14,53 +14,45 @@ def run(argv: Sequence[str]) -> None:
     """NMI and AMI of k-means with every --k, and of the checkpoint's own tree at every level."""
     flags = parse(argv)
 
-    from solo_hcsc.data.folders import refuse_single_class
-    from solo_hcsc.data.label_hierarchy import find_levels
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import (
         PAPER,
+        Subject,
         clusters_by_level,
-        describe_split,
-        embed_both,
         labels_by_level,
         score_kmeans,
         score_tree,
     )
-    from solo_hcsc.evaluation.encoders import load_tree
-    from solo_hcsc.evaluation.features import FeatureSettings, Frozen
+    from solo_hcsc.evaluation.features import FeatureSettings
     from solo_hcsc.evaluation.results import Result, result_file
-    from solo_hcsc.framework.datasets import labelled_split
     from solo_hcsc.hcsc.kmeans import import_faiss
 
     started = time.monotonic()
     import_faiss("this evaluation clusters")
     source = take(ImageSource, flags).with_split(flags.split)
-    label_hierarchy, levels_of = find_levels(flags.label_hierarchy, source.dataset)
-    frozen = Frozen(take(FeatureSettings, flags), source.crop_size[0])
-    dataset = labelled_split(source, flags.split)
-    images, classes = len(dataset), dataset.classes  # type: ignore[arg-type, attr-defined]
-    refuse_single_class(dataset, f"--{flags.split}_dir")
-    ks = list(dict.fromkeys(flags.k or [len(classes)]))
-    if max(ks) > images:
-        raise UserError(f"--k {max(ks)}: there are only {images} images to cluster")
-    levels = levels_of(classes)
-    checkpoint = frozen.encoder.checkpoint
-    tree = load_tree(checkpoint)
-    if tree is None and frozen.encoder.trained_with.get("method") == "hcsc":
-        note(f"{checkpoint} has no tree, because it had not clustered yet: the only clusters are those of k-means")
+    subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    ks = list(dict.fromkeys(flags.k or [len(subject.classes)]))
+    if max(ks) > subject.images:
+        raise UserError(f"--k {max(ks)}: there are only {subject.images} images to cluster")
+    encoder, tree = subject.frozen.encoder, subject.tree
+    if tree is None and encoder.trained_with.get("method") == "hcsc":
+        note(
+            f"{encoder.checkpoint} has no tree, because it had not clustered yet: the only clusters are those of "
+            "k-means"
+        )
     variant = "-projector" if flags.features == "projector" else ""
     variant += "-val" if flags.split == "val" else ""
-    file = result_file(checkpoint, f"clustering{variant}", source)
+    file = result_file(encoder.checkpoint, f"clustering{variant}", source)
 
-    print(frozen.encoder.taken)
+    print(encoder.taken)
     print(
-        f"clustering of {checkpoint} ({frozen.encoder.name}, {flags.features} features) on {source.dataset}: "
-        f"{images} {flags.split} images, {frozen.device}",
+        f"clustering of {encoder.checkpoint} ({encoder.name}, {flags.features} features) on {source.dataset}: "
+        f"{subject.images} {flags.split} images, {subject.frozen.device}",
         flush=True,
     )
-    embeddings, clustered, classes_of_images = embed_both(frozen, tree, dataset, take(Loading, flags))
-    labels = labels_by_level(classes_of_images, levels)
+    embeddings, clustered, classes = subject.embed(take(Loading, flags))
+    labels = labels_by_level(classes, subject.levels)
     rows = [score_kmeans(embeddings, k, flags.seed, labels)[0] for k in ks]
     if tree is not None:
         rows += score_tree(tree.hierarchy, clusters_by_level(tree.hierarchy, clustered), labels)
@@ -73,15 +65,14 @@ def run(argv: Sequence[str]) -> None:
         "kmeans_iterations": PAPER.kmeans_iterations,
         "kmeans_restarts": PAPER.kmeans_restarts,
         "kmeans_points": PAPER.kmeans_points,
-        "label_hierarchy": str(label_hierarchy) if label_hierarchy else None,
-        "label_groups": [len(level.names) for level in levels[1:]],
+        "label_hierarchy": str(subject.label_hierarchy) if subject.label_hierarchy else None,
+        "label_groups": subject.groups,
         "all": rows,
     }
     metrics = {"nmi": rows[0]["nmi"], "ami": rows[0]["ami"]}
-    data = describe_split(source, flags.split, dataset)
-    result = Result("clustering", flags.method, data, metrics, settings, time.monotonic() - started)
-    result.write(file, frozen.encoder, Invocation("clustering", tuple(argv)))
-    header = ["clusters", "NMI", "AMI", *(f"AMI, {len(level.names)} groups" for level in levels[1:])]
+    result = Result("clustering", flags.method, subject.description, metrics, settings, time.monotonic() - started)
+    result.write(file, encoder, Invocation("clustering", tuple(argv)))
+    header = ["clusters", "NMI", "AMI", *(f"AMI, {count} groups" for count in subject.groups)]
     print(table(header, [[row["name"], *map(score, [row["nmi"], row["ami"], *row["ami_levels"]])] for row in rows]))
     print(f"result in {file}")
 

@@ -4,6 +4,7 @@ Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l`, `C` class
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import torch.nn.functional as F
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.label_hierarchy import LabelLevel
+from solo_hcsc.data.folders import refuse_single_class
+from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.encoders import RunTree
-from solo_hcsc.evaluation.features import Frozen, extract
+from solo_hcsc.evaluation.encoders import RunTree, load_tree
+from solo_hcsc.evaluation.features import FeatureSettings, Frozen, extract
+from solo_hcsc.framework.datasets import labelled_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.kmeans import kmeans, nearest
 from solo_hcsc.hcsc.options import Options
@@ -25,24 +28,64 @@ from solo_hcsc.hcsc.options import Options
 PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the best of several runs
 
 
-def embed_both(
-    frozen: Frozen, tree: RunTree | None, dataset: Dataset, loading: Loading
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit vectors (N, D) of the images, those in which the tree was made (N, D or 0), and labels (N,).
+@dataclass(frozen=True)
+class Subject:
+    """A checkpoint, and the labelled images that its clusters are compared on."""
 
-    Both in one pass: of many images, reading takes longest.
-    """
-    parts = [frozen.module]
-    if tree is not None:
-        parts.append(tree.side.eval().to(frozen.device))
+    frozen: Frozen
+    tree: RunTree | None  # of an HCSC run that has clustered
+    dataset: Dataset
+    classes: Sequence[str]
+    levels: Sequence[LabelLevel]  # of the labels' hierarchy; none without one
+    label_hierarchy: Path | None  # its file
+    description: dict[str, Any]  # which images and how many, for the record
 
-    def unit_vectors(images: torch.Tensor) -> torch.Tensor:
-        return torch.cat([F.normalize(part(images).float(), dim=1) for part in parts], dim=1)
+    @classmethod
+    def load(
+        cls, settings: FeatureSettings, source: ImageSource, split: str, label_hierarchy: Path | None
+    ) -> "Subject":
+        """Refuses images of one class, and a hierarchy that does not know all classes."""
+        file, levels_of = find_levels(label_hierarchy, source.dataset)
+        frozen = Frozen(settings, source.crop_size[0])
+        dataset: Any = labelled_split(source, split)
+        refuse_single_class(dataset, f"--{split}_dir")
+        folder = source.train_dir if split == "train" else source.val_dir
+        description = {
+            "name": source.dataset,
+            "data_dir": str(source.data_dir),
+            **({f"{split}_dir": str(folder)} if folder else {}),
+            f"{split}_images": len(dataset),
+            "classes": len(dataset.classes),
+        }
+        tree = load_tree(frozen.encoder.checkpoint)
+        return cls(frozen, tree, dataset, dataset.classes, levels_of(dataset.classes), file, description)
 
-    found = extract(unit_vectors, dataset, loading, "embeddings", frozen.device)
-    of_tree = 0 if tree is None else tree.hierarchy.levels[0].prototypes.size(1)
-    features, clustered = found.x.split([found.x.size(1) - of_tree, of_tree], dim=1)
-    return features.contiguous().numpy(), clustered.contiguous().numpy(), found.y.numpy()
+    @property
+    def images(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    @property
+    def groups(self) -> list[int]:
+        """How many groups of classes each further level of the labels has."""
+        return [len(level.names) for level in self.levels[1:]]
+
+    def embed(self, loading: Loading) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Unit vectors (N, D) of the images, those in which the tree was made (N, D or 0), and labels (N,).
+
+        Both in one pass: of many images, reading takes longest.
+        """
+        frozen, tree = self.frozen, self.tree
+        parts = [frozen.module]
+        if tree is not None:
+            parts.append(tree.side.eval().to(frozen.device))
+
+        def unit_vectors(images: torch.Tensor) -> torch.Tensor:
+            return torch.cat([F.normalize(part(images).float(), dim=1) for part in parts], dim=1)
+
+        found = extract(unit_vectors, self.dataset, loading, "embeddings", frozen.device)
+        of_tree = 0 if tree is None else tree.hierarchy.levels[0].prototypes.size(1)
+        features, clustered = found.x.split([found.x.size(1) - of_tree, of_tree], dim=1)
+        return features.contiguous().numpy(), clustered.contiguous().numpy(), found.y.numpy()
 
 
 def labels_by_level(labels: np.ndarray, levels: Sequence[LabelLevel]) -> list[np.ndarray]:
@@ -85,16 +128,4 @@ def agreement(clusters: np.ndarray, labels: Sequence[np.ndarray], name: str) -> 
         "nmi": float(normalized_mutual_info_score(labels[0], clusters)),
         "ami": float(adjusted_mutual_info_score(labels[0], clusters)),
         "ami_levels": [float(adjusted_mutual_info_score(groups, clusters)) for groups in labels[1:]],
-    }
-
-
-def describe_split(source: ImageSource, split: str, dataset: Dataset) -> dict[str, Any]:
-    """Which images were clustered and how many, for the record."""
-    folder: Path | None = source.train_dir if split == "train" else source.val_dir
-    return {
-        "name": source.dataset,
-        "data_dir": str(source.data_dir),
-        **({f"{split}_dir": str(folder)} if folder else {}),
-        f"{split}_images": len(dataset),  # type: ignore[arg-type]
-        "classes": len(dataset.classes),  # type: ignore[attr-defined]
     }

@@ -35,7 +35,8 @@ class TreeBuffers(nn.Module):
         self.kept: tuple[int, ...] = ()  # prototypes per level; empty before the first clustering
         self.highest: tuple[int, ...] = ()  # the highest cluster number that an image has, per level
         self.epoch = -1  # the one before which the tree was made
-        self._statistics: list[tuple[int, float, float]] = []  # per level: dropped, objective, seconds
+        # Per level: dropped, objective. Not the seconds: checkpoints of equal runs are equal to the bit.
+        self._statistics: list[tuple[int, float]] = []
         self._parent_chances: dict[int, torch.Tensor] = {}
         self.num_prototypes = num_prototypes
         self.register_buffer("assignments", torch.full((len(num_prototypes), images), -1))
@@ -66,7 +67,7 @@ class TreeBuffers(nn.Module):
                 self.assignments.copy_(assignments)
             self.highest = tuple(int(row.max()) for row in assignments)
         self.kept, self.epoch = counts, epoch
-        self._statistics = [(level.dropped, level.objective, level.seconds) for level in hierarchy.levels]
+        self._statistics = [(level.dropped, level.objective) for level in hierarchy.levels]
         self._parent_chances.clear()
 
     def level(self, number: int) -> LevelInUse:
@@ -103,7 +104,7 @@ class TreeBuffers(nn.Module):
 
     def set_facts(self, facts: dict[str, Any]) -> None:
         self.kept, self.highest, self.epoch = tuple(facts["kept"]), tuple(facts["highest"]), facts["epoch"]
-        self._statistics = [(int(dropped), *times) for dropped, *times in facts["statistics"]]
+        self._statistics = [(int(dropped), float(objective)) for dropped, objective in facts["statistics"]]
         self._parent_chances.clear()
 
     def _column(self, name: str, number: int) -> torch.Tensor:

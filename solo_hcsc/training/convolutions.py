@@ -45,6 +45,12 @@ class FastConvolutions(Callback):
         announce(f"on the CPU {len(self._changed)} convolutions skip what only meets padding, channels last")
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._undo()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._undo()  # Lightning tears down only what came to its end
+
+    def _undo(self) -> None:
         make_plain(self._changed)
         self._changed = []
 

@@ -1,37 +1,79 @@
-"""Every fix is still needed, and works. The probes run in a fresh process, where nothing is patched yet."""
+"""Every repair is still needed, and works. The probes run in a fresh process, where nothing is repaired yet."""
 
 import json
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from solo_hcsc.cli.flags import METHOD_GROUP
 from solo_hcsc.framework.repairs.fix import FIXES, bare_method
 from solo_hcsc.framework.repairs.stand_ins import LinearWarmupCosineAnnealingLR, strtobool
 
+LATER = "auto_umap"  # in a module that only a run with --auto_umap imports
 PROBE = """
-import json, warnings
+import importlib, json, sys, types, warnings
+from pathlib import Path
+
+import solo_hcsc
+
 warnings.simplefilter("ignore")
-from solo_hcsc.framework.repairs import FIXES
-print(json.dumps({fix.name: [fix.broken(), fix.apply(), fix.broken()] for fix in FIXES}))
+folder = Path(solo_hcsc.__file__).parent
+for name in ("framework", "repairs"):  # as packages without their __init__, which applies every repair
+    folder = folder / name
+    package = types.ModuleType(".".join(["solo_hcsc", *folder.relative_to(Path(solo_hcsc.__file__).parent).parts]))
+    package.__path__ = [str(folder)]
+    sys.modules[package.__name__] = package
+
+from solo_hcsc.framework.repairs import fix, stand_ins
+
+stand_ins.install()
+stand_ins.import_solo()
+fix.apply = lambda: None  # which repairs/umap.py calls where it is imported
+for path in sorted(folder.glob("[a-z]*.py")):
+    if path.stem != "umap" or importlib.util.find_spec("umap"):
+        importlib.import_module(f"{package.__name__}.{path.stem}")
+print(json.dumps({one.name: [one.broken(), one.apply(), one.broken()] for one in fix.FIXES}))
 """
+
+
+def in_a_fresh_process(code: str) -> str:
+    """What the code prints."""
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    return out.stdout
 
 
 @pytest.fixture(scope="module")
 def probes() -> dict[str, list]:
-    out = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
-    return json.loads(out.stdout.splitlines()[-1])
+    return json.loads(in_a_fresh_process(PROBE).splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", [fix.name for fix in FIXES])
+@pytest.mark.parametrize("name", sorted({fix.name for fix in FIXES} | {LATER}))
 def test_thing_is_broken_before_the_fix_and_not_after(probes, name):
+    if name == LATER and find_spec("umap") is None:
+        pytest.skip("needs the extra umap")
     before, _, after = probes[name]
     assert before, f"{name} is no longer needed: remove it"
     assert not after
+
+
+def test_importing_the_framework_applies_every_repair_but_the_one_for_umap(probes):
+    code = "import json\nimport solo_hcsc.framework\nfrom solo_hcsc.framework.repairs import FIXES\n"
+    code += "print(json.dumps({fix.name: fix.broken() for fix in FIXES}))"
+    broken = json.loads(in_a_fresh_process(code).splitlines()[-1])
+    assert broken == dict.fromkeys(probes.keys() - {LATER}, False)
+
+
+def test_importing_the_framework_adds_hcsc_to_solo_learns_methods_and_no_optional_package():
+    code = "import sys\nimport solo_hcsc.framework, solo.methods\n"
+    code += "print(solo.methods.METHODS['hcsc'].__module__, [name for name in ('nvidia.dali', 'umap') if name in sys.modules])"
+    assert in_a_fresh_process(code).strip() == "solo_hcsc.framework.method []"
 
 
 def test_solo_does_not_import_without_the_stand_ins():
@@ -45,8 +87,7 @@ def test_stand_in_replaces_a_missing_distutils():
         "import sys; sys.modules['distutils'] = None\nimport solo_hcsc.framework.repairs\nimport distutils.util as d\n"
     )
     code += "print(d.strtobool('Yes'))"
-    out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "1"
+    assert in_a_fresh_process(code).strip() == "1"
 
 
 def test_strtobool_refuses_what_is_neither():
@@ -192,7 +233,5 @@ def test_static_learning_rate_survives_saving():
 
 
 def test_entry_point_group_is_the_documented_one():
-    from solo_hcsc.framework.registry import GROUP
-
-    assert GROUP == "solo_learn.methods"
-    assert all(entry.value.count(":") == 1 for entry in entry_points(group=GROUP))
+    assert METHOD_GROUP == "solo_learn.methods"
+    assert all(entry.value.count(":") == 1 for entry in entry_points(group=METHOD_GROUP))

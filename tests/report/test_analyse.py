@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
@@ -11,15 +12,13 @@ from sklearn.metrics import adjusted_mutual_info_score
 from tiny import make_images, run_here
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc.report import charts
-from solo_hcsc.commands import clustering
-from solo_hcsc.report import figures
-from solo_hcsc.report import maps
-from solo_hcsc.report import negatives
-from solo_hcsc.report import prototypes
-from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.evaluation.clusters import clusters_by_level
+from solo_hcsc.evaluation.encoders import load_tree
+from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
+from solo_hcsc.report import charts, figures, maps, negatives, prototypes
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --points 30 --queries 2".split()
 MAPS = ["tsne_class", "tsne_cluster", "umap_class", "umap_cluster"]
@@ -94,14 +93,14 @@ def test_every_picture_is_there_with_its_images(analysed):
     assert "k-means, k = 3" in texts(analysed.out / "ami.svg")
     assert "2 groups" in texts(analysed.out / "ami.svg")
     assert "class 2" in texts(analysed.out / "tsne_class.svg")
-    assert not {"evaluation", "metrics"} <= analysed.content.keys()  # no row of solo_hcsc.summary
+    assert not {"evaluation", "metrics"} <= analysed.content.keys()  # no row of a summary
 
 
 def test_chains_are_those_of_the_checkpoints_tensors(analysed):
     """By plain loops: each image's nearest bottom prototype, its parents, and each prototype's nearest images."""
     z, labels = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
-    levels = [analysed.state["coding.prototypes_0"][:3], analysed.state["coding.prototypes_1"][:2]]
-    parents = analysed.state["coding.parents_0"].tolist()
+    levels = [analysed.state["coding.tree.prototypes_0"][:3], analysed.state["coding.tree.prototypes_1"][:2]]
+    parents = analysed.state["coding.tree.parents_0"].tolist()
     bottom = [max(range(3), key=lambda p: float(one @ levels[0][p])) for one in z]
     clusters = [bottom, [parents[cluster] for cluster in bottom]]
     chains = analysed.numbers["chains"]
@@ -129,7 +128,7 @@ def test_chains_are_those_of_the_checkpoints_tensors(analysed):
 
 
 def test_tree_has_each_prototype_below_its_parent(analysed):
-    parents = analysed.state["coding.parents_0"].tolist()
+    parents = analysed.state["coding.tree.parents_0"].tolist()
     root = analysed.numbers["tree"]
     assert root["level"] == 2
     assert root["children"]
@@ -168,10 +167,10 @@ def test_left_out_numbers_are_those_of_the_drawn_masks(analysed):
 def test_agreement_is_scikit_learns(analysed):
     """Of the levels of prototypes, bottom first, and of k-means."""
     z, labels = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
-    bottom = (z @ analysed.state["coding.prototypes_0"][:3].T).argmax(dim=1)
+    bottom = (z @ analysed.state["coding.tree.prototypes_0"][:3].T).argmax(dim=1)
     rows = analysed.numbers["ami"]
     assert [row["kind"] for row in rows] == ["hierarchy", "hierarchy", "k-means"]
-    for row, clusters in zip(rows, (bottom, analysed.state["coding.parents_0"][bottom]), strict=False):
+    for row, clusters in zip(rows, (bottom, analysed.state["coding.tree.parents_0"][bottom]), strict=False):
         assert row["ami"] == pytest.approx(adjusted_mutual_info_score(labels, clusters))
         assert row["ami_levels"] == [pytest.approx(adjusted_mutual_info_score(np.minimum(labels, 1), clusters))]
     assert rows[2]["k"] == 3
@@ -186,7 +185,8 @@ def test_a_second_analysis_is_the_same_and_replaces_the_first(analysed, tmp_path
         assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
     again = json.loads((tmp_path / "analysis.json").read_text())
     changed = {name for name in again if again[name] != analysed.content[name]}
-    assert changed <= {"seconds", "command"}
+    assert changed <= {"seconds", "command", "flags"}
+    assert again["flags"] == [*map(str, analysed.flags), "--out", str(tmp_path)]
 
 
 def test_wandb_offline_has_the_pictures(analysed, tmp_path, monkeypatch, capsys):
@@ -235,15 +235,14 @@ def test_odd_class_names_are_text(hcsc_run, tmp_path, without_umap, capsys):
 
 
 def test_run_without_selection_or_a_second_level(analysed, tmp_path, capsys):
-    tree = clustering.own_tree(analysed.checkpoint)
-    tree.coding.kept = (3,)
-    vars(tree.coding)["options"] = type("Options", (), {"instance_selection": False})
+    coding = load_tree(analysed.checkpoint).coding
+    coding.options = replace(coding.options, instance_selection=False)
     z, labels = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
-    single = clustering.Tree(tree.side, tree.prototypes, (3,), [], tree.coding)
-    assigned = prototypes.Assigned(single, z.numpy(), list(single.assign(z.numpy())), labels, ["a", "b", "c"])
+    single = Hierarchy((replace(coding.hierarchy.levels[0], parents=None),), None)
+    assigned = prototypes.Assigned(single, z.numpy(), clusters_by_level(single, z.numpy()), labels, ["a", "b", "c"])
     pictures = prototypes.show_prototypes(assigned, mock.Mock(), {})
     assert [picture.name for picture in pictures] == ["chain"]
-    assert negatives.show_negatives(assigned, np.arange(36), 2, mock.Mock(), {}) == []
+    assert negatives.show_negatives(coding, assigned, np.arange(36), 2, mock.Mock(), {}) == []
     out = capsys.readouterr().out
     assert "no sub-tree is shown: the run has one level of prototypes" in out
     assert "the run was trained without instance selection" in out
@@ -260,7 +259,7 @@ def test_collapsed_encoder_has_no_map(capsys):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_candidates_are_left_out_with_eq_4s_probability(analysed, shared):
-    coding = clustering.own_tree(analysed.checkpoint).coding
+    coding = load_tree(analysed.checkpoint).coding
     coding.shares_draws = shared
     candidate = coding.level(0)[0][:1] + 0.5 * coding.level(0)[0][1:2]
     candidate = torch.nn.functional.normalize(candidate, dim=1)
@@ -272,14 +271,14 @@ def test_candidates_are_left_out_with_eq_4s_probability(analysed, shared):
 
 
 def test_query_clusters_follow_the_runs_option(analysed):
-    tree = clustering.own_tree(analysed.checkpoint)
+    tree = load_tree(analysed.checkpoint)
     z, _ = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
-    assigned = list(tree.assign(z.numpy()))
-    tree.coding.temperatures_0[:3] = torch.tensor([0.01, 1.0, 1.0])
+    assigned = clusters_by_level(tree.hierarchy, z.numpy())
+    tree.coding.tree.temperatures_0[:3] = torch.tensor([0.01, 1.0, 1.0])
     found = {}
     for name in ("cosine", "similarity", "assignment"):
-        object.__setattr__(tree.coding.options, "query_cluster", name)
-        found[name] = negatives.query_clusters(tree, z)
+        tree.coding.options = replace(tree.coding.options, query_cluster=name)
+        found[name] = negatives.query_clusters(tree.coding, z)
     assert (found["cosine"][0].numpy() == assigned[0]).all()
     assert (found["similarity"][0] == 0).all()  # the smallest temperature wins
     assert all((own.numpy() == other).all() for own, other in zip(found["assignment"], assigned, strict=True))

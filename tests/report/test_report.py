@@ -316,7 +316,6 @@ def browse(page, tmp_path):
         [chromium, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert shown.returncode == 0, shown.stderr
     return shown.stdout, [line for line in shown.stderr.splitlines() if "CONSOLE" in line]

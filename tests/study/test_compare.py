@@ -116,6 +116,18 @@ def test_evaluations_with_other_flags_are_repeated_and_never_mixed(flags, called
     assert "knn of hcsc, seed 0" in refused("compare", *ONE, "--seeds", 1, *flags)
 
 
+def test_moved_folder_is_not_evaluated_again(flags, called, tmp_path):
+    flags += ["--evaluations", "knn", "linear"]
+    run_here("compare", *ONE, *flags)
+    before = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    (tmp_path / "out").rename(tmp_path / "moved")
+    called.clear()
+    run_here("compare", *ONE, *flags, "--out", tmp_path / "moved")
+    assert called == []
+    after = json.loads((tmp_path / "moved" / "comparison.json").read_text())
+    assert after["rows"] == before["rows"]
+
+
 def test_failed_run_is_said_and_the_others_are_kept(flags, called, tmp_path, capsys):
     both = [*BOTH[:-1], f"{BOTH[-1]} --lr 1e30"]
     with pytest.raises(SystemExit) as ended:
@@ -125,6 +137,7 @@ def test_failed_run_is_said_and_the_others_are_kept(flags, called, tmp_path, cap
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert [row["name"] for row in found["rows"]] == ["hcsc"]
     assert list(found["failed"]) == ["mocov2plus, seed 0"]
+    assert found["title"].startswith("hcsc on ")
 
 
 def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_path, monkeypatch):
@@ -214,6 +227,7 @@ def test_run_that_another_process_works_on_is_left_alone(flags, called, tmp_path
         run_here("compare", *BOTH, *flags, "--evaluations", "knn")
     assert called == ["pretrain hcsc seed-0", "knn hcsc seed-0"]
     assert "another process works on mocov2plus, seed 0" in capsys.readouterr().out
+    assert [file.name for file in (tmp_path / "out" / "mocov2plus" / "seed-0").iterdir()] == ["lock"]
 
 
 def test_killed_comparison_goes_on(flags, tmp_path):

@@ -3,12 +3,13 @@
 from itertools import product
 
 import pytest
+import pytorch_lightning as pl
 import torch
-from solo.methods.base import BaseMethod
 from torch import nn
 
+from solo_hcsc.framework import BaseMethod
 from solo_hcsc.framework.repairs.fix import bare_method
-from solo_hcsc.training.convolutions import Trimmed, make_fast
+from solo_hcsc.training.convolutions import FastConvolutions, Trimmed, make_fast
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,48 @@ def test_encoder_trains_as_before_and_its_weights_have_the_same_names(encoder):
     assert {name: value.shape for name, value in fast.state_dict().items()} == {
         name: value.shape for name, value in plain.state_dict().items()
     }
+
+
+class Net(pl.LightningModule):
+    """One plain convolution and one that is not; notes which class they are of in each step."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.plain, self.other = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect")
+        self.fails = fails
+        self.seen: list[tuple[type, type]] = []
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        self.seen.append((type(self.plain), type(self.other)))
+        if self.fails:
+            raise ValueError("on the way")
+        return self.other(self.plain(batch)).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_convolutions_are_plain_again_after_a_fit_and_the_log_says_what_was_done(fails, tmp_path, capsys):
+    model = Net(fails)
+    trainer = pl.Trainer(
+        max_steps=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[FastConvolutions()],
+    )
+    images = torch.utils.data.DataLoader(torch.randn(2, 3, 8, 8), batch_size=2)
+    if fails:
+        with pytest.raises(ValueError, match="on the way"):
+            trainer.fit(model, images)
+    else:
+        trainer.fit(model, images)
+        trainer.save_checkpoint(tmp_path / "x.ckpt")
+        assert torch.load(tmp_path / "x.ckpt", weights_only=True)["state_dict"].keys() == model.state_dict().keys()
+    assert model.seen == [(Trimmed, nn.Conv2d)]
+    assert {type(module) for module in (model.plain, model.other)} == {nn.Conv2d}
+    said = "on the CPU 1 convolutions skip what only meets padding, channels last"
+    assert capsys.readouterr().out.splitlines().count(said) == 1

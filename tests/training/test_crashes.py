@@ -16,16 +16,16 @@ import torch
 from tiny import ROOT, SMALL, only, run_here
 
 from solo_hcsc.cli import errors
-from solo_hcsc.training import saving
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.framework.method import HCSC as Method
+from solo_hcsc.training import run, saving
 
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
 
 def test_twenty_kills_lose_no_finished_epoch_and_change_no_bit(tmp_path):
     command = [sys.executable, "-m", "benchmarks.kills", "--kills", "20", "--epochs", "6", "--out", str(tmp_path)]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert out.returncode == 0, out.stdout + out.stderr
     (result,) = json.loads((tmp_path / "kills.json").read_text())["rows"]
     assert result["kills survived"] == result["kills made"] == 20
@@ -35,7 +35,7 @@ def test_twenty_kills_lose_no_finished_epoch_and_change_no_bit(tmp_path):
 
 def test_disk_that_fills_up_ends_the_run_with_the_last_checkpoint_intact(custom, tmp_path):
     flags = [*custom, *SMALL, *HCSC, "--max_epochs", "100", "--checkpoint_dir", tmp_path / "runs"]
-    command = [sys.executable, "-m", "solo_hcsc.pretrain", *map(str, flags)]
+    command = [sys.executable, "-m", "solo_hcsc", "pretrain", *map(str, flags)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.rglob("*.ckpt")):
             assert process.poll() is None
@@ -66,8 +66,12 @@ def test_too_little_space_is_found_before_training(custom, tmp_path, monkeypatch
 
 def test_estimate_of_a_checkpoints_size_is_right(custom, tmp_path, monkeypatch):
     estimates = []
-    monkeypatch.setattr(saving, "check_space", lambda *args: estimates.append(saving.checkpoint_bytes(*args[1:])))
-    monkeypatch.setattr("solo_hcsc.training.run.check_space", saving.check_space)
+
+
+    def estimate(folder, model, records, optimizer):
+        estimates.append(saving.checkpoint_bytes(model, optimizer))
+
+    monkeypatch.setattr(run, "check_space", estimate)
     flags = [*custom, *SMALL, *HCSC, "--max_epochs", "2", "--limit_train_batches", "1"]
     for optimizer in ("sgd", "adam"):
         run_here("pretrain", *flags, "--optimizer", optimizer, "--checkpoint_dir", tmp_path / optimizer)
@@ -146,7 +150,7 @@ def test_processes_that_would_go_on_from_different_steps_stop(tmp_path, monkeypa
     strategy = SimpleNamespace(broadcast=lambda value: value)
     trainer = SimpleNamespace(strategy=strategy, global_step=8, world_size=2)
     with pytest.raises(UserError, match=r"different steps \(8 0\); --checkpoint_dir must be a folder that all"):
-        saving.Checkpoints(None, tmp_path).on_train_start(trainer, None)
+        saving.Checkpoints(None, tmp_path, {}, None).on_train_start(trainer, None)
 
 
 @pytest.mark.parametrize(

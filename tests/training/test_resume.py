@@ -14,9 +14,11 @@ from pytorch_lightning.callbacks import Timer
 from tiny import SMALL, only, run_here
 
 from benchmarks.kills import differences
-from solo_hcsc.commands import pretrain
+from solo_hcsc.cli.parser import take
+from solo_hcsc.commands.pretrain import parse, prepare, resolve
 from solo_hcsc.framework.method import HCSC
 from solo_hcsc.training.resume import find_resume
+from solo_hcsc.training.settings import Resume
 
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
 METHODS = {
@@ -134,10 +136,9 @@ def stopped(images, tmp_path_factory):
 
 def found(flags: list[str]) -> Path | None:
     """What `--auto_resume` goes on from."""
-    args = pretrain.parse(flags)
-    model = pretrain.prepare(args)[1]
-    vars(args).update(model.resolved_options)
-    return find_resume(args, model)
+    job = resolve(parse(flags))
+    work = prepare(job)
+    return find_resume(take(Resume, job.flags, recorded=work.flags), job.folder.parent, job.loop, work.model)
 
 
 def test_auto_resume_finds_its_own_run_whatever_is_only_shown_or_written_elsewhere(stopped):
@@ -175,8 +176,7 @@ def test_auto_resume_takes_no_other_methods_checkpoint(stopped):
     flags, _ = stopped
     method = flags.index("hcsc")
     moco = [*flags[:method], "mocov2plus", *SMALL, "--queue_size", "32", "--max_epochs", "3", *flags[-3:]]
-    args = pretrain.parse(moco)
-    assert find_resume(args, pretrain.prepare(args)[1]) is None
+    assert found(moco) is None
 
 
 def test_auto_resume_falls_back_to_an_older_one_if_the_newest_is_broken(stopped, capsys):

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from pytorch_lightning.loggers import WandbLogger
 from solo.utils.auto_umap import AutoUMAP
+from torch.utils.data import DataLoader
 
 from solo_hcsc.framework.repairs.fix import apply, fixes
 
@@ -13,7 +15,17 @@ __all__ = ["AutoUMAP"]
 _original = AutoUMAP.plot
 
 
-@fixes(broken=lambda: AutoUMAP.plot is _original)
+def _cannot_take_a_single_loader() -> bool:
+    trainer = SimpleNamespace(val_dataloaders=DataLoader([]), loggers=[], is_global_zero=False, current_epoch=0)
+    module = SimpleNamespace(device=torch.device("cpu"), eval=lambda: None, train=lambda: None)
+    try:
+        AutoUMAP(SimpleNamespace(name="probe")).plot(trainer, module)
+    except TypeError:
+        return True
+    return False
+
+
+@fixes(broken=_cannot_take_a_single_loader)
 def auto_umap() -> None:
     """AutoUMAP takes the first of `trainer.val_dataloaders`, which is now the loader itself, not a list."""
 
