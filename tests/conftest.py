@@ -1,5 +1,7 @@
+import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,37 @@ _LONGEST = ("test_twenty_kills", "test_quickstarts_recipe")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, or one test process waits for the other at the end."""
     items.sort(key=lambda item: not item.name.startswith(_LONGEST))
+
+
+class PeakMemory:
+    """Says after a run how much memory each test process had at most; more than 2 GB are an error."""
+
+    MOST = 2e9  # bytes
+
+    def __init__(self) -> None:
+        self.peaks: dict[str, float] = {}
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["peak"] = peak
+            return
+        self.peaks = self.peaks or {"main": peak}
+        if max(self.peaks.values()) > self.MOST:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.peaks[node.gateway.id] = node.workeroutput["peak"]
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for name, peak in self.peaks.items():
+            mark = " (more than 2 GB)" if peak > self.MOST else ""
+            terminalreporter.write_line(f"peak memory of {name}: {peak / 1e9:.2f} GB{mark}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(PeakMemory())
 
 
 @pytest.fixture(scope="session")

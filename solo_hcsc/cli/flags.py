@@ -4,6 +4,7 @@ solo-learn's flags are declared here and not by its own functions, so that a hel
 `tests/cli/test_flags.py` compares each with solo-learn's own. Only a method's own flags come from its class.
 """
 
+import math
 from argparse import SUPPRESS, Namespace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -300,6 +301,20 @@ def add_feature_flags(parser: Parser) -> None:
         ("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
     )
     parser.hide("dali", "dali_device", "no_labels")
+
+
+def knn_parser(command: str, description: str) -> Parser:
+    """The flags of commands that classify by a frozen encoder's nearest features."""
+    parser = Parser(command, description, "--pretrained_feature_extractor PATH --dataset NAME [flags]")
+    add_feature_flags(parser)
+    finite = Bound(lambda value: 0 < value < math.inf, "must be greater than 0 and finite")
+    _add(
+        parser.add_argument_group("KNN"),
+        ("k", int, [10, 20, 100, 200], ONE, "neighbours to try; the best is reported"),
+        ("temperature", float, 0.07, finite, "of the votes' weights (cosine)"),
+        ("distance_function", ("cosine", "euclidean"), "cosine", None, "between features"),
+    )
+    return parser
 
 
 def add_split_flags(group: Any, split: str, seed: str) -> None:

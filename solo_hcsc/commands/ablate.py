@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.parser import Invocation, Parser
-from solo_hcsc.commands.compare import add_study_flags, checked, conclude, shared_plan, split
+from solo_hcsc.commands._studies import add_study_flags, checked, conclude, shared_plan, split
 
 if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options

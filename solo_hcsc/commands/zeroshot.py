@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.errors import UserError, note
-from solo_hcsc.cli.flags import DATASETS, check_features
+from solo_hcsc.cli.flags import DATASETS, check_features, knn_parser
 from solo_hcsc.cli.parser import Invocation, take
-from solo_hcsc.commands import knn
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -19,13 +18,17 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
+    from solo_hcsc.data.loaders import Loading
     from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.features import FeatureSettings
+    from solo_hcsc.evaluation.knn import Voting, evaluate
     from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 
     source = take(ImageSource, flags).located(needs_val=True)
     if pretrained_on(recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)), source):
         note("this is the data set that it was pretrained on; zeroshot means another one")
-    knn.evaluate(flags, Invocation("zeroshot", tuple(argv)), source, lambda transform: read_sets(source, transform))
+    settings = take(FeatureSettings, flags), take(Voting, flags), take(Loading, flags)
+    evaluate(*settings, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
 
 
 def read_sets(source: "ImageSource", transform: Callable) -> "tuple[Dataset, Dataset]":
@@ -52,7 +55,7 @@ def pretrained_on(trained: Mapping[str, Any], source: "ImageSource") -> bool:
 
 
 def parse(argv: Sequence[str]) -> Namespace:
-    parser = knn.build_parser(
+    parser = knn_parser(
         "zeroshot",
         "KNN accuracy of a frozen encoder on a labelled data set that it was not pretrained on: CUB-200-2011 as it is "
         "distributed, or any other. Its training images are the bank, its test or validation images the queries.",

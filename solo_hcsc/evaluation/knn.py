@@ -1,11 +1,78 @@
-"""Weighted KNN on features: solo-learn's classifier."""
+"""Weighted KNN on features: solo-learn's classifier, and the evaluation of a checkpoint by it."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch.utils.data import Dataset
 
-from solo_hcsc.evaluation.features import Features
+from solo_hcsc.cli.console import table
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.parser import Invocation
+from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.evaluation.features import Features, FeatureSettings, Frozen
+from solo_hcsc.evaluation.results import Result, describe_data, result_file
 from solo_hcsc.framework import WeightedKNNClassifier
+from solo_hcsc.framework.datasets import evaluation_transforms
+
+
+@dataclass(frozen=True)
+class Voting:
+    """How neighbours vote."""
+
+    k: tuple[int, ...]  # each is tried
+    temperature: float
+    distance_function: str
+
+    def deviations(self, features: str) -> list[str]:
+        """The flags that differ from the paper's appendix A."""
+        protocol = {"k": (10, 20, 100, 200), "temperature": 0.07, "distance_function": "cosine"}
+        found = [name for name, value in protocol.items() if getattr(self, name) != value]
+        return found if features == "backbone" else [*found, "features"]
+
+
+def evaluate(
+    settings: FeatureSettings,
+    voting: Voting,
+    loading: Loading,
+    source: ImageSource,
+    sets: Callable[[Callable], tuple[Dataset, Dataset]],
+    invocation: Invocation,
+) -> None:
+    """The accuracy of every K in the second of two data sets, with the first one as the bank; writes the result."""
+    started, evaluation = time.monotonic(), invocation.command
+    frozen = Frozen(settings, source.crop_size[0])
+    encoder = frozen.encoder
+    train_set, val_set = sets(evaluation_transforms(source)[1])
+    images, queries = len(train_set), len(val_set)  # type: ignore[arg-type]
+    if max(voting.k) > images:
+        raise UserError(f"--k {max(voting.k)}: there are only {images} training images")
+    variant = "-projector" if settings.features == "projector" else ""
+    file = result_file(encoder.checkpoint, evaluation + variant, source)
+    print(encoder.taken)
+    print(
+        f"{evaluation} of {encoder.checkpoint} ({encoder.name}, {settings.features} features) on {source.dataset}: "
+        f"{images} images in the bank, {frozen.device}",
+        flush=True,
+    )
+    bank, asked = frozen.of(train_set, loading, "bank"), frozen.of(val_set, loading, "queries")
+    rows = accuracies(bank, asked, voting.k, voting.temperature, voting.distance_function)
+    best = max(rows, key=lambda row: row[1])
+    found = {
+        "k": best[0],
+        "temperature": voting.temperature,
+        "distance": voting.distance_function,
+        "features": settings.features,
+        "all": [{"k": k, "acc1": acc1, "acc5": acc5} for k, acc1, acc5 in rows],
+        "deviations": voting.deviations(settings.features),
+    }
+    metrics, data = {"acc1": best[1], "acc5": best[2]}, describe_data(source, images, queries)
+    result = Result(evaluation, settings.method, data, metrics, found, time.monotonic() - started)
+    result.write(file, encoder, invocation)
+    print(table(("k", "top-1 %", "top-5 %"), rows))
+    print(f"best: {best[1]:.2f} % with k={best[0]}; result in {file}")
 
 
 def accuracies(

@@ -104,7 +104,8 @@ class SelectiveCoding(nn.Module):
     def hierarchy(self) -> Hierarchy | None:
         """The tree in use, a copy on the CPU; None before the first clustering.
 
-        It has the images' clusters where `query_cluster` is "assignment"; with other options they are not kept.
+        It has the images' clusters where `query_cluster` is "assignment"; with other options they are not kept. How
+        long it took is not kept either, so that checkpoints of equal runs are equal.
         """
         return self.tree.hierarchy
 

@@ -1,6 +1,5 @@
 """Small images, and a sheet in inches to put them on."""
 
-import copy
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from solo_hcsc.data.folders import with_transform
 from solo_hcsc.report import figures
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ class Thumbnails:
     """A data set's images as small squares (S, S, 3) of bytes, by index."""
 
     def __init__(self, dataset: "Dataset") -> None:
-        images: Any = copy.copy(dataset)
-        images.transform = _shrink
-        self._images = images
+        self._images: Any = with_transform(dataset, _shrink)
         self.of = cache(self._of)  # one image may be in several pictures
 
     def _of(self, index: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import torch
 from tiny import SMALL, make_images, only, run, run_here, where
 from torchvision.models import resnet18
 
-from solo_hcsc.commands import pretrain
+from solo_hcsc.commands.pretrain import parse, prepare, resolve
 
 MOCO = ["--method", "mocov2plus", "--queue_size", "16", "--max_epochs", "1"]
 
@@ -21,7 +21,7 @@ PRETRAIN = {
     "too few images": (["--batch_size", "64", "--queue_size", "64"], "36 images do not fill one batch"),
     "too few for two": (["--devices", "2", "--batch_size", "32", "--queue_size", "64"], "18 for each of 2 processes"),
     "crop of 0": (["--crop_size", "0"], "--crop_size 0: must be at least 1"),
-    "temperature of 0": (["--temperature", "0"], "--temperature 0.0: must be greater than 0"),
+    "temperature of 0": (["--temperature", "0"], "--temperature 0: must be greater than 0"),
     "no wandb login": (["--wandb"], "wandb login"),
     "missing resume file": (["--resume_from_checkpoint", "nowhere.ckpt"], "no such checkpoint"),
     "queue and batch": (["--queue_size", "12"], "multiple of the batch"),
@@ -188,8 +188,7 @@ def test_checkpoint_of_another_method_is_refused(custom, tmp_path, refused):
 
 
 def test_checkpoint_without_the_state_of_training_is_refused(custom, tmp_path, refused):
-    args = pretrain.parse([*custom, *SMALL, *MOCO])
-    _, model, _, _ = pretrain.prepare(args)
+    model = prepare(resolve(parse([*custom, *SMALL, *MOCO]))).model
     state = {"state_dict": model.state_dict(), "pytorch-lightning_version": "2.6", "global_step": 4, "loops": {"x": 1}}
     state |= {"lr_schedulers": [], "epoch": 0}
     flags = [*custom, *SMALL, *MOCO, "--max_epochs", "3", "--resume_from_checkpoint", "x.ckpt"]

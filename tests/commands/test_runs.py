@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,8 +11,8 @@ import torch
 from tiny import SMALL, only, run, run_here
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from solo_hcsc.training import run as training
 from solo_hcsc.evaluation.results import read_results
+from solo_hcsc.training import callbacks
 
 METHODS = {
     "hcsc": "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1 --momentum_classifier"
@@ -107,8 +106,8 @@ def test_two_processes_train_together(custom, tmp_path):
 def test_loss_on_a_gpu_is_looked_at_one_step_late_and_before_saving(monkeypatch, last):
     """A pretended GPU, whose tensors have no values: looking at them would raise."""
     finite = iter([True, True, False] if last else [True, True, False, True])
-    monkeypatch.setattr(training, "_fetch", lambda flag: partial(next, iter([next(finite)])))
-    callback = training.StopOnNonFiniteLoss(checkpoints=None)
+    monkeypatch.setattr(callbacks, "_fetch", lambda flag: partial(next, iter([next(finite)])))
+    callback = callbacks.StopOnNonFiniteLoss(checkpoints=None)
     stopped = []
     monkeypatch.setattr(callback, "_stop", lambda where, loss, terms: stopped.append(where))
     with FakeTensorMode():
@@ -224,9 +223,6 @@ def test_missing_solo_learn_names_the_command(tmp_path, monkeypatch):
         "importlib.util.find_spec = lambda name, *a: None if name == 'solo' else find(name, *a)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    import subprocess
-
-    out = subprocess.run([sys.executable, "-m", "solo_hcsc.knn"], capture_output=True, text=True, cwd=tmp_path)
-    assert out.returncode != 0
+    out = run("pretrain", "--method", "hcsc", "--dataset", "digits", cwd=tmp_path, expect=2)
     assert "pip install --no-deps solo-learn==1.0.2" in out.stderr
     assert len(out.stderr.splitlines()) == 1

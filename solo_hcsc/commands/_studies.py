@@ -1,0 +1,195 @@
+"""What compare and ablate share; no command itself."""
+
+import shlex
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import check_labelled
+from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, take
+from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.training.settings import Wandb, check_wandb
+
+if TYPE_CHECKING:
+    from solo_hcsc.study.runner import Evaluation, Variant
+    from solo_hcsc.study.study import Study
+
+EVALUATIONS = ("knn", "linear", "clustering", "analyse")
+LINEAR = (
+    "--cache_features --optimizer sgd --lr 0.01 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
+)
+_SET_HERE = ("--method", "--seed", "--checkpoint_dir", "--auto_resume", "--resume_from_checkpoint")
+
+
+@dataclass(frozen=True)
+class CheckedRow:
+    """A row and what its flags of pretraining mean."""
+
+    variant: "Variant"
+    flags: Namespace
+
+
+def checked(name: str, words: Sequence[str]) -> CheckedRow:
+    """A row, refused before the first run if pretraining would refuse it."""
+    from solo_hcsc.commands import pretrain
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.study.runner import Variant
+
+    try:
+        flags = pretrain.parse(words)
+        check_labelled(flags)
+        pretrain.check_flags(flags)
+        check_wandb(take(Wandb, flags))
+        take(ImageSource, flags).located(needs_val=True)
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: {error}") from error
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+    return CheckedRow(Variant(name, tuple(words), flags.max_epochs, name), flags)
+
+
+def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
+    """The fields of a plan that a comparison and an ablation have alike; refuses rows that are not alike."""
+    from solo_hcsc.commands import pretrain
+    from solo_hcsc.study.runner import finished_runs
+    from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said
+
+    variants = tuple(row.variant for row in rows)
+    check_beside(flags.out, kind, variants)
+    before = {run.name: pretrain.parse(run.flags) for run in finished_runs(flags.out) if run.name == run.base}
+    check_alike({**before, **{row.variant.name: row.flags for row in rows}})
+    first = rows[0].flags
+    check_test_images(flags, first)
+    settings = {name: said(first, name) for name in SETTINGS}
+    if flags.test_dir is not None:
+        settings["test_dir"] = str(flags.test_dir)
+    return {
+        "kind": kind,
+        "data": first.data_dir.name if first.dataset == "custom" else first.dataset,
+        "out": flags.out,
+        "seeds": tuple(flags.seeds),
+        "variants": variants,
+        "evaluations": tuple(evaluations(flags, first)),
+        "settings": settings,
+    }
+
+
+def conclude(study: "Study", first: Namespace) -> None:
+    """Runs all of it, makes the report, and says what failed; `first`: the first row's flags."""
+    from solo_hcsc.report import page, to_wandb
+    from solo_hcsc.report.text import comparison_table
+
+    comparison, out = study.run(), study.plan.out
+    file = page.make(out)
+    if first.wandb:
+        print(f"wandb: {to_wandb.log_comparison(comparison, replace(take(Wandb, first), name=None), out)}")
+    print()
+    print(comparison_table(comparison))
+    for label in study.experiments.elsewhere():
+        print(f"another process works on {label}; the same command again adds it")
+    failed = study.experiments.failed
+    if failed:
+        print(f"report without them: {file}")
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
+        raise UserError(f"{len(failed)} runs failed, and the same command again repeats them: {reasons}")
+    print(f"report: {file}")
+
+
+def add_study_flags(parser: Parser) -> None:
+    """What every comparison has of its own."""
+    group = parser.add_argument_group("comparison")
+    group.add_argument(
+        "--seeds", nargs="+", type=int, default=[0], bound=NOT_NEGATIVE, help="one run of each with each seed"
+    )
+    group.add_argument(
+        "--out", type=Path, default=Path("trained_models/comparison"), help="folder of the runs and the report"
+    )
+    group.add_argument(
+        "--test_dir",
+        type=Path,
+        help="folder below --data_dir whose images judge the finished runs (KNN and linear accuracy); --val_dir if not "
+        "given. Give it where settings were chosen by the images of --val_dir",
+    )
+    group.add_argument(
+        "--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS), help="what is done with each run"
+    )
+    group = parser.add_argument_group("flags of the evaluations, in quotes")
+    for name, default in (("knn", "--k 20"), ("linear", LINEAR), ("clustering", ""), ("analyse", "")):
+        group.add_argument(f"--{name}", metavar='"FLAGS"', default=default, help=f"for solo-hcsc {name}")
+
+
+def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
+    """A comparison's own flags, and the words of pretraining."""
+    quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS)]
+    words = list(argv)
+    for place in range(len(words) - 2, -1, -1):
+        if words[place] in quoted:  # else argparse takes "--lr" in quotes for a flag of its own
+            words[place : place + 2] = [f"{words[place]}={words[place + 1]}"]
+    flags, others = parser.parse_part(words)
+    refuse_set_here(others)
+    if len(set(flags.seeds)) < len(flags.seeds):
+        raise UserError(f"--seeds {' '.join(map(str, flags.seeds))}: names a seed twice")
+    return flags, others
+
+
+def refuse_set_here(words: Iterable[str]) -> None:
+    for word in words:
+        if word.partition("=")[0] in _SET_HERE:
+            raise UserError(f"{word}: is set for each run; leave it out (--methods, --seeds and --out are there)")
+
+
+def in_quotes(flags: Namespace, name: str) -> list[str]:
+    """The words that are given in quotes for a method or an evaluation."""
+    try:
+        return shlex.split(getattr(flags, name))
+    except ValueError as error:
+        raise UserError(f"--{name} {getattr(flags, name)}: cannot be read as flags ({error})") from error
+
+
+def check_test_images(flags: Namespace, first: Namespace) -> None:
+    from solo_hcsc.data.source import check_folder
+
+    if flags.test_dir is None:
+        return
+    if first.dataset != "custom":
+        raise UserError(
+            f"--test_dir {flags.test_dir}: is for --dataset custom; {first.dataset} has test images of its own"
+        )
+    check_folder("--test_dir", first.data_dir / flags.test_dir)
+
+
+def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
+    """The commands that each run goes through, on the images that it was pretrained on."""
+    from solo_hcsc.study.runner import Evaluation
+
+    images = ["--dataset", first.dataset, "--data_dir", first.data_dir]
+    for flag, folder in (("--train_dir", first.train_dir), ("--val_dir", flags.test_dir or first.val_dir)):
+        if folder is not None:
+            images += [flag, folder]
+    images += ["--crop_size", first.crop_size[0], "--num_workers", first.num_workers]
+    images += ["--mean", *first.mean, "--std", *first.std]
+    if first.accelerator in ("cpu", "gpu"):
+        images += ["--accelerator", first.accelerator]
+    pictures = ["--wandb", "--project", first.project] if first.wandb else []
+    pictures += ["--offline"] if first.offline else []
+    pictures += ["--entity", first.entity] if first.entity else []
+    commands = {
+        "knn": Evaluation("knn", "knn-*.json"),
+        "linear": Evaluation("linear", "linear.json", into=("--checkpoint_dir", "linear")),
+        "clustering": Evaluation("clustering", "clustering-*.json"),
+        "analyse": Evaluation("analyse", "analysis.json", into=("--out", "analysis"), first_seed_only=True),
+    }
+    found = [
+        replace(commands[name], flags=(*map(str, images), *in_quotes(flags, name), *more))
+        for name, more in ((name, pictures if name == "analyse" else []) for name in flags.evaluations)
+    ]
+    for evaluation in found:
+        try:
+            import_module(f"solo_hcsc.commands.{evaluation.command}").parse(evaluation.of(flags.out))
+        except UserError as error:
+            raise UserError(f"--{evaluation.command}: {error}") from error
+    return found
