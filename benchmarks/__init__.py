@@ -7,4 +7,4 @@ from solo_hcsc.cli.quiet import quiet
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports every start and stop
 quiet()
 
-import solo_hcsc.framework.repairs  # noqa: E402, F401  solo-learn imports only after it
+import solo_hcsc.framework  # noqa: E402, F401  repairs solo-learn, of which a benchmark may import anything

@@ -20,15 +20,15 @@ PICTURE = Path(__file__).parent.parent / "docs" / "epoch.svg"
 
 
 class Stopwatch:
-    """Seconds in a module's forward passes while it trains, and in calls of its methods."""
+    """Seconds in a module's forward passes while it trains, and in calls of methods, of it or of its parts."""
 
-    def __init__(self, module: nn.Module, *methods: str) -> None:
+    def __init__(self, module: nn.Module, *methods: tuple[nn.Module, str]) -> None:
         self.seconds = 0.0
         started: list[float] = []
         module.register_forward_pre_hook(lambda *_: started.append(time.perf_counter()))
         module.register_forward_hook(lambda *_: self._add(started.pop(), counts=module.training))
-        for name in methods:
-            setattr(module, name, self._timed(getattr(module, name)))
+        for owner, name in methods:
+            setattr(owner, name, self._timed(getattr(owner, name)))
 
     def _timed(self, method: Callable) -> Callable:
         def timed(*args: Any) -> Any:
@@ -66,10 +66,11 @@ def measured(run: Pretraining, repeats: int) -> dict[str, float]:
     """Mean seconds of each part of an epoch."""
     for _ in range(UNTIMED):
         run.epoch()
+    coding = run.model.coding
     watches = {
         "encoder, forward": Stopwatch(run.model.encoder),
         "momentum encoder, forward": Stopwatch(run.model.momentum_encoder),
-        "selection and losses": Stopwatch(run.model.coding, "enqueue", "remember"),
+        "selection and losses": Stopwatch(coding, (coding, "enqueue"), (coding.memory, "remember")),
     }
     profiler = run.trainer.profiler = SimpleProfiler()
     for _ in range(repeats):

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks import measure
 from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
-from solo_hcsc.hcsc.options import Options, resolve_options
+from solo_hcsc.hcsc.options import Options
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
     print(f"{tuple(after.shape)} into {levels}; 16 directions hold {leading:.0%} of the variance")
     print(f"cosine to the embeddings before the encoder moved: {cosine:.3f}", flush=True)
 
-    released = resolve_options({"preset": "official", "num_prototypes": levels})
-    ours = resolve_options({"num_prototypes": levels, "min_cluster_size": 0})
+    released = Options(preset="official", num_prototypes=levels)
+    ours = Options(num_prototypes=levels, min_cluster_size=0)
     last = [level.prototypes for level in build_hierarchy(before, ours, args.seed).levels]
     ways = {
         "released settings": partial(build_hierarchy, after, released, args.seed),

@@ -18,7 +18,7 @@ import torch.multiprocessing as mp
 
 from benchmarks import measure
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import resolve_options
+from solo_hcsc.hcsc.options import Options
 
 EMBEDDING = 128 * 4  # bytes
 DATA_SETS = {"ImageNet": 1_281_167, "100 M": 100_000_000, "1 B": 1_000_000_000}
@@ -90,7 +90,7 @@ def main() -> None:
 def clusterings(counts: list[int], repeats: int, args: Namespace) -> tuple[list[float], list[float]]:
     """Median seconds of a later clustering of so many embeddings, and bytes beyond them."""
     prototypes = (30, 20, 10) if args.small else PROTOTYPES
-    options = resolve_options({"num_prototypes": prototypes})
+    options = Options(num_prototypes=prototypes)
     ways: dict[str, Any] = {}
     for count in counts:
         first = build_hierarchy(measure.embeddings(count, args.seed), options, 0)
@@ -129,9 +129,9 @@ def gather_speed(count: int, repeats: int) -> float:
     queue = mp.get_context("spawn").Queue()
     with tempfile.TemporaryDirectory() as folder:
         context = mp.start_processes(_gather, (count, repeats, folder, queue), nprocs=2, join=False)
-        taken = queue.get(timeout=300)
-        while not context.join():
+        while not context.join():  # raises what a process raised
             pass
+        taken = queue.get()
     return count * EMBEDDING / float(np.median(taken))
 
 

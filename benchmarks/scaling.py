@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.step import Step
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import resolve_options
+from solo_hcsc.hcsc.options import Options
 
 EXPECTED = {  # what the exponent belongs to, and the paper's
     "queue": "at most 1: O(B Q) for the loss, 0 for the selection",
@@ -58,7 +58,7 @@ def main() -> None:
 def prepare(name: str, value: int, args: Namespace) -> Callable[[], Any]:
     """A step or a clustering with one size changed."""
     if name == "images":
-        options = resolve_options({"num_prototypes": [8, 4] if args.small else [1000, 500, 250], "min_cluster_size": 0})
+        options = Options(num_prototypes=(8, 4) if args.small else (1000, 500, 250), min_cluster_size=0)
         before, after = (measure.embeddings(value, args.seed, moved) for moved in (0.0, 0.1))
         last = [level.prototypes for level in build_hierarchy(before, options, args.seed).levels]
         return lambda: build_hierarchy(after, options, args.seed, last)

@@ -12,7 +12,7 @@ from solo.losses.moco import moco_loss_func
 from benchmarks import measure
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import Options, resolve_options
+from solo_hcsc.hcsc.options import Options
 
 
 class Step:
@@ -23,18 +23,18 @@ class Step:
         self.z, self.key, entries, images = vectors.split([batch, batch, queue, prototypes[0] * 4])
         self.index = torch.arange(batch)
         flags = {"num_prototypes": prototypes, "queue_size": queue, "min_cluster_size": 0, "kmeans_iterations": 2}
-        options = resolve_options(flags)
+        options = Options(**flags)
         self.tree = build_hierarchy(images, options, seed)
         self.ours = self._coding(options, entries)
         self.pairs = self._coding(options, entries)
         self.pairs.shares_draws = False
-        official = resolve_options(flags | {"preset": "official", "kmeans_restarts": 1})
+        official = Options(**flags, preset="official", kmeans_restarts=1)
         self.official = self._coding(official, entries)
         self.queue = entries.T.contiguous()
 
     def _coding(self, options: Options, entries: torch.Tensor) -> SelectiveCoding:
         coding = SelectiveCoding(options, entries.size(1), self.tree.assignments.size(1), seed=0)
-        coding.queue.copy_(entries)
+        coding.queue.keys.copy_(entries)
         coding.install(self.tree, epoch=0)
         return coding
 

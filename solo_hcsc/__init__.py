@@ -1,7 +1,8 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
 
 The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
-torch nor solo-learn; `HCSC`, `load_encoder`, `load_tree` and `knn_accuracy` need solo-learn, the others do not.
+torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `knn_accuracy`) needs solo-learn;
+the others do not.
 """
 
 from importlib import import_module

@@ -133,7 +133,7 @@ def get(source: str, folder: Path) -> list[Batch]:
         except (OSError, RuntimeError, subprocess.SubprocessError, tarfile.TarError, KeyError, ValueError) as error:
             reason = getattr(error, "stderr", None) or str(error) or type(error).__name__
             reasons.append(f"{name}: {reason.strip().splitlines()[-1][:120]}")
-    raise UserError(f"CIFAR-10 could not be had ({'; '.join(reasons)}); is the network reachable?")
+    raise UserError(f"CIFAR-10 cannot be downloaded ({'; '.join(reasons)}); is the network reachable?")
 
 
 def from_torchvision(folder: Path) -> list[Batch]:

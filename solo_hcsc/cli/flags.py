@@ -132,7 +132,8 @@ def add_crop_flag(parser: Parser) -> None:
 
 def add_method_flags(parser: Parser) -> None:
     """What solo-learn's methods share."""
-    group = parser.add_argument_group("encoder, optimiser and online evaluation")
+    # solo-learn calls it base; its momentum methods add theirs.
+    group = parser.add_argument_group("encoder, optimiser and online evaluation", also="base")
     lr = "learning rate; pretraining multiplies it by batch size x devices / 256"
     _add(
         group,

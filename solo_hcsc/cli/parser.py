@@ -38,7 +38,20 @@ def below(limit: int) -> Bound:
     return Bound(lambda value: 0 <= value < limit, f"must be from 0 to {limit - 1}")
 
 
-class _Flags(argparse._ActionsContainer):
+class Flags(argparse.Namespace):
+    """What was typed, which nothing changes later."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"--{name} was parsed; make a value of its own instead of changing it")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
+
+
+class _Container(argparse._ActionsContainer):
     """Takes a `bound` for each flag, and leaves alone a flag that is there already."""
 
     def add_argument(self, *names: str, bound: Bound | None = None, **settings: Any) -> argparse.Action:
@@ -50,7 +63,7 @@ class _Flags(argparse._ActionsContainer):
         return action
 
 
-class _Group(_Flags, argparse._ArgumentGroup):
+class _Group(_Container, argparse._ArgumentGroup):
     pass
 
 
@@ -72,7 +85,7 @@ class _Help(argparse.HelpFormatter):
         return "N" if action.type in (int, float, count_or_share) else "X"
 
 
-class Parser(_Flags, argparse.ArgumentParser):
+class Parser(_Container, argparse.ArgumentParser):
     """An argument parser whose errors are one line, and whose groups of one name are one group."""
 
     def __init__(self, command: str, description: str = "", usage: str | None = None, add_help: bool = True) -> None:
@@ -86,17 +99,20 @@ class Parser(_Flags, argparse.ArgumentParser):
             formatter_class=_Help,
         )
 
-    def add_argument_group(self, title: Any = None, *args: Any, **kwargs: Any) -> _Group:
+    def add_argument_group(self, title: Any = None, *args: Any, also: str | None = None, **kwargs: Any) -> _Group:
+        """`also`: another title that means this group."""
         if title not in self._by_title:
             group = _Group(self, title, *args, **kwargs)
             self._action_groups.append(group)
             self._by_title[title] = group
+        if also is not None:
+            self._by_title[also] = self._by_title[title]
         return self._by_title[title]
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
 
-    def parse(self, argv: Iterable[str]) -> argparse.Namespace:
+    def parse(self, argv: Iterable[str]) -> Flags:
         """All of `argv`, each number within its bounds; an unknown flag is named together with the nearest known."""
         flags, unknown = self.parse_part(argv)
         if unknown:
@@ -108,7 +124,7 @@ class Parser(_Flags, argparse.ArgumentParser):
             raise UserError(f"unknown flag or stray value {flag}: {hint}")
         return flags
 
-    def parse_part(self, argv: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
+    def parse_part(self, argv: Iterable[str]) -> tuple[Flags, list[str]]:
         """The flags that this parser knows, and the other words."""
         flags, others = self.parse_known_args(list(argv))
         for action in self._actions:
@@ -118,7 +134,7 @@ class Parser(_Flags, argparse.ArgumentParser):
                     if isinstance(number, int | float) and not bound.allows(number):
                         shown = f"{number:g}" if isinstance(number, float) else number
                         raise UserError(f"--{action.dest} {shown}: {bound.meaning}")
-        return flags, others
+        return Flags(**vars(flags)), others
 
     def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
         """Gives flags that solo-learn's methods declare, without help and bounds, theirs."""

@@ -315,7 +315,7 @@ def check_flags(flags: Namespace) -> None:
     _check_method_flags(flags)
     if flags.auto_umap:
         try:
-            import umap  # noqa: F401  an optional package that takes seconds to import
+            import solo_hcsc.framework.repairs.umap  # noqa: F401  takes seconds, and needs optional packages
         except ImportError:
             raise UserError("--auto_umap: UMAP is not installed; run: pip install 'solo_hcsc[umap]'") from None
 

@@ -158,8 +158,9 @@ def load_method(path: Path) -> LightningModule:
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     try:
         model.load_state_dict(weights_in(checkpoint, path))
-    except RuntimeError as error:
-        raise UserError(f"{path}: does not fit its args.json; {on_one_line(str(error).splitlines()[-1])}") from error
+    except (RuntimeError, LookupError, TypeError, ValueError) as error:  # the last three: of HCSC's extra state
+        reason = on_one_line(str(error).splitlines()[-1])
+        raise UserError(f"{path}: does not fit its args.json, or is of an older version; {reason}") from error
     return model
 
 

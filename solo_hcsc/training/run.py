@@ -131,6 +131,8 @@ class Run:
                     project=self.wandb.project,
                     entity=self.wandb.entity,
                     offline=self.wandb.offline,
+                    # What Lightning makes of it is a variable that wandb reads once in a process.
+                    mode="offline" if self.wandb.offline else None,
                     id=self.folder.name,
                     save_dir=self.folder,
                 )

@@ -1,5 +1,6 @@
 """The benchmarks run, at sizes that measure nothing; their records have what a published number needs."""
 
+import gc
 import json
 import sys
 from importlib import import_module
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import epoch, measure, scaling
+from benchmarks import epoch, measure, scaling, startup
+from solo_hcsc.__main__ import known
 
 original = epoch.Pretraining.epoch
 
@@ -18,6 +20,7 @@ def run(name, folder, *flags):
     command = [name, "--small", "--repeats", "1", "--out", folder, *flags]
     with mock.patch.object(sys, "argv", list(map(str, command))):
         import_module(f"benchmarks.{name}").main()
+    gc.collect()  # a Trainer and its model refer to each other
     record = json.loads((folder / f"{name}.json").read_text())
     assert record["command"].startswith(f"python -m benchmarks.{name} --small")
     assert record["machine"]["cores"] >= 1
@@ -113,3 +116,31 @@ def test_knn(tmp_path):
     assert record["peak_bytes"].keys() == found.keys()
     for way in ("K=200", "four K"):  # the same neighbours, the same votes
         assert np.allclose(found[f"solo_hcsc, {way}"], found[f"framework, {way}"])
+
+
+def test_startup(tmp_path, capsys):
+    record = run("startup", tmp_path)
+    imports, *helps = record["rows"]
+    assert (imports["way"], imports["ratio"], imports["wall_ratio"]) == ("imports", 1, 1)
+    assert [(row["way"], row["goal"]) for row in helps] == [("--help", 0.3), ("knn --help", 0.3)]
+    for row in record["rows"]:
+        assert row["median_seconds"] > 0
+        assert row["median_wall_seconds"] > 0
+    assert helps[0]["peak_bytes"] < imports["peak_bytes"] / 2, "the peak is the help's, not that of this process"
+    assert "x imports" in capsys.readouterr().out
+
+
+def test_startup_has_every_commands_help_and_its_goal():
+    ways = startup.ways_of(small=False)
+    assert list(ways)[:4] == ["imports", "--help", "pretrain --help", "pretrain --method hcsc --help"]
+    assert {f"{name} --help" for name in known()} <= ways.keys()
+    assert len(ways) == len(known()) + 3
+    taken = [startup.Taken(1.0, 2.0, 3)]
+    goals = {name: startup.row(name, taken, taken)["goal"] for name in ways}
+    assert {name for name, goal in goals.items() if goal == 1.3} == {"pretrain --help", "pretrain --method hcsc --help"}
+    assert {goal for name, goal in goals.items() if "pretrain" not in name and name != "imports"} == {0.3}
+
+
+def test_command_that_fails_is_not_timed():
+    with pytest.raises(RuntimeError, match="nowhere: no such command"):
+        startup.run([sys.executable, "-m", "solo_hcsc", "nowhere"])

@@ -30,7 +30,7 @@ from solo_hcsc.framework.method import HCSC
 
 pytest.importorskip("nvidia.dali")
 
-from solo_hcsc.framework import dali  # noqa: E402
+from solo_hcsc.framework import dali
 
 HCSC_FLAGS = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 0".split()
 ON_CPU = ["--dali", "--dali_device", "cpu"]

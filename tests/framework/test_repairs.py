@@ -71,8 +71,8 @@ def test_importing_the_framework_applies_every_repair_but_the_one_for_umap(probe
 
 
 def test_importing_the_framework_adds_hcsc_to_solo_learns_methods_and_no_optional_package():
-    code = "import sys\nimport solo_hcsc.framework, solo.methods\n"
-    code += "print(solo.methods.METHODS['hcsc'].__module__, [name for name in ('nvidia.dali', 'umap') if name in sys.modules])"
+    code = "import sys\nimport solo_hcsc.framework, solo.methods\nprint(solo.methods.METHODS['hcsc'].__module__, "
+    code += "[name for name in ('nvidia.dali', 'umap') if name in sys.modules])"
     assert in_a_fresh_process(code).strip() == "solo_hcsc.framework.method []"
 
 

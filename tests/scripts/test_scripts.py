@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from solo.methods.base import BaseMethod
 from tiny import ROOT, only, run_here
 
-from solo_hcsc.commands import ablate
-from solo_hcsc.commands import compare
-from solo_hcsc.data import folders as data
-from solo_hcsc.commands import knn
-from solo_hcsc.commands import pretrain
-from solo_hcsc.evaluation.encoders import load_encoder
-from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.cli.parser import take
+from solo_hcsc.commands import ablate, compare, knn, pretrain
 from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.evaluation.encoders import load_encoder
 from solo_hcsc.evaluation.features import extract
-from solo_hcsc.hcsc.options import check_images, resolve_options
-from solo_hcsc.framework.registry import load_methods
+from solo_hcsc.evaluation.knn import accuracies
+from solo_hcsc.framework import BaseMethod
+from solo_hcsc.framework.datasets import evaluation_sets, evaluation_transforms
+from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.study.study import check_alike
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
 SCRIPTS = sorted(path for path in (ROOT / "scripts" / "pretrain").rglob("*.sh") if path.name not in LAUNCHERS)
@@ -42,17 +42,20 @@ def call(script: Path, *flags: str, cwd: Path) -> None:
 
 def flags_of(script: Path) -> list[str]:
     """The flags that a script gives to pretraining, with its first argument filled in."""
-    text = script.read_text().partition(" -m solo_hcsc.pretrain")[2].replace("$1", "custom")
+    _, text = re.split(r"\n(?:solo-hcsc|\S+ -m solo_hcsc) pretrain ", script.read_text())
+    text = text.replace("$1", "custom")
     return [word for word in shlex.split(text) if word.strip() and "@" not in word]
 
 
 def commands_of(script: Path, *arguments: str) -> list[tuple[str, list[str]]]:
-    """The modules that a script runs and their flags, as bash makes them; set-up is left out."""
-    seen = "exec 3>&1 >/dev/null\npython() { printf '%s\\037' \"$@\" >&3; printf '\\036' >&3; }\n"
+    """The commands that a script runs and their flags, as bash makes them; set-up is left out."""
+    seen = "exec 3>&1 >/dev/null\n"
+    for program in ("solo-hcsc", "python"):
+        seen += f"{program}() {{ printf '%s\\037' {program} \"$@\" >&3; printf '\\036' >&3; }}\n"
     text = seen + script.read_text().replace("source ", ": ")
     out = subprocess.run(["bash", "-c", text, "bash", *arguments], capture_output=True, text=True, check=True)
     commands = [command.split("\x1f")[:-1] for command in out.stdout.split("\x1e")[:-1]]
-    return [(module.removeprefix("solo_hcsc."), flags) for _, module, *flags in commands]
+    return [(name, flags) for _, name, *flags in commands]
 
 
 EVALUATIONS = sorted(
@@ -66,9 +69,9 @@ EVALUATIONS = sorted(
 def test_flags_of_every_evaluation_script_make_sense(script):
     wanted = max(int(number) for number in re.findall(r'"\$(\d)"', script.read_text()))
     more = ["--label_fraction", "0.01"] if "semisup" in script.parts else []
-    ((module, flags),) = commands_of(script, *["cifar10" if "cifar" in str(script) else "x"] * wanted, *more)
-    assert module == script.relative_to(ROOT / "scripts").parts[0]
-    import_module(f"solo_hcsc.{module}").parse(flags)
+    ((command, flags),) = commands_of(script, *["cifar10" if "cifar" in str(script) else "x"] * wanted, *more)
+    assert command == script.relative_to(ROOT / "scripts").parts[0]
+    import_module(f"solo_hcsc.commands.{command}").parse(flags)
 
 
 PAPER = {
@@ -82,43 +85,43 @@ PAPER = {
 @pytest.mark.parametrize("script", PAPER)
 def test_scripts_and_defaults_are_the_papers_settings(script):
     more = ["--label_fraction", "0.01"] if "semisup" in script else []
-    ((module, flags),) = commands_of(ROOT / "scripts" / script, "x", *more)
+    ((command, flags),) = commands_of(ROOT / "scripts" / script, "x", *more)
     plain = ["--pretrained_feature_extractor", "x", *more, *(["--dataset", "imagenet"] if "imagenet" in script else [])]
-    plain += ["--config", "pcl"] if module == "linear" else []
+    plain += ["--config", "pcl"] if command == "linear" else []
     for words in (flags, plain):
-        args = import_module(f"solo_hcsc.{module}").parse(words)
+        args = import_module(f"solo_hcsc.commands.{command}").parse(words)
         assert (args.max_epochs, args.lr, args.scheduler, args.lr_decay_steps, args.batch_size) == PAPER[script]
         assert (args.weight_decay, args.optimizer) == (0.0, "sgd")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: f"{s.parent.name}-{s.stem}")
 def test_flags_of_every_script_make_sense(script):
-    args = pretrain.parse(flags_of(script))
-    pretrain.check_flags(args, load_methods()[args.method])
+    pretrain.check_flags(pretrain.parse(flags_of(script)))
 
 
 @pytest.mark.parametrize("data", ["digits", "cifar10"])
 def test_comparison_scripts_compare_like_with_like(data):
-    (*_, (module, flags)) = commands_of(ROOT / "scripts" / "compare" / f"{data}.sh")
-    assert module == "compare"
-    _, variants = compare.parse(flags)
-    arguments = {variant.name: pretrain.parse(variant.flags) for variant in variants}
-    for name, args in arguments.items():
-        pretrain.check_flags(args, load_methods()[name])
-    compare.check_alike(arguments)
+    (*_, (command, flags)) = commands_of(ROOT / "scripts" / "compare" / f"{data}.sh")
+    assert command == "compare"
+    _, methods = compare.parse(flags)
+    arguments = {name: pretrain.parse(words) for name, words in methods.items()}
+    for args in arguments.values():
+        pretrain.check_flags(args)
+    check_alike(arguments)
     assert list(arguments) == ["hcsc", "mocov2plus", "swav"]
 
 
 @pytest.mark.parametrize("data", ["digits", "cifar10"])
 @pytest.mark.parametrize("table", ablate.TABLES)
 def test_every_row_of_an_ablation_script_makes_sense(data, table):
-    (*_, (module, flags)) = commands_of(ROOT / "scripts" / "ablate" / f"{data}.sh", table)
-    assert module == "ablate"
-    _, variants = ablate.parse(flags)
-    for variant in variants:
-        args = pretrain.parse(variant.flags)
-        pretrain.check_flags(args, load_methods()["hcsc"])
-        check_images(resolve_options(args), {"digits": 1437, "cifar10": 10_000}[data])
+    (*_, (command, words)) = commands_of(ROOT / "scripts" / "ablate" / f"{data}.sh", table)
+    assert command == "ablate"
+    flags, shared = ablate.parse(words)
+    rows = ablate.chosen(flags, ablate.TABLES[flags.table](ablate.options_of(shared).num_prototypes))
+    assert len(rows) >= 4
+    for more in rows.values():
+        pretrain.check_flags(pretrain.parse([*shared, *more.split()]))
+        ablate.options_of([*shared, *more.split()]).check_images({"digits": 1437, "cifar10": 10_000}[data])
 
 
 @pytest.mark.parametrize("script", [s for s in SCRIPTS if "hcsc" in s.name], ids=lambda s: f"{s.parent.name}-{s.stem}")
@@ -150,36 +153,35 @@ def test_evaluation_scripts_run_on_a_checkpoint(images, tmp_path):
 def knn_accuracy(encoder: torch.nn.Module, digits: Path, k: int) -> float:
     flags = "--dataset digits --crop_size 32 --num_workers 0 --pretrained_feature_extractor unused --data_dir".split()
     args = knn.parse([*flags, str(digits)])
-    data.resolve_folders(args, needs_val=True)
-    _, transform = data.evaluation_transforms(args)
+    source, loading = take(ImageSource, args).located(needs_val=True), take(Loading, args)
+    _, transform = evaluation_transforms(source)
     cpu = torch.device("cpu")
     bank, queries = (
-        extract(encoder.eval(), images, args, "", cpu) for images in data.evaluation_sets(args, transform, transform)
+        extract(encoder.eval(), images, loading, "", cpu) for images in evaluation_sets(source, transform, transform)
     )
-    return knn.accuracies(bank, queries, [k], 0.07, "cosine")[0][1]
+    return accuracies(bank, queries, [k], 0.07, "cosine")[0][1]
 
 
 def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_path):
     """A third of the quickstart's epochs, judged with K=200: 88 to 93 % over seeds, where random features have 81."""
-    text = (
-        (ROOT / "scripts" / "quickstart.sh").read_text().partition("solo_hcsc.pretrain")[2].partition("--checkpoint")[0]
-    )
+    script = (ROOT / "scripts" / "quickstart.sh").read_text()
+    text = script.partition("\nsolo-hcsc pretrain")[2].partition("--checkpoint")[0]
     flags = [word for word in shlex.split(text) if word.strip()]
     short = "--max_epochs 5 --proto_warmup_epochs 2 --num_workers 0 --accelerator cpu --limit_val_batches 0".split()
     run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "runs", "--data_dir", tmp_path, *short)
     trained = load_encoder(only(tmp_path / "runs", "*.ckpt"), None, 32).module
     torch.manual_seed(0)
     untrained = bare_method(BaseMethod).encoder
-    accuracies = [knn_accuracy(encoder, tmp_path, k=200) for encoder in (untrained, trained)]
-    assert accuracies[0] < 85
-    assert accuracies[1] > 86
+    found = [knn_accuracy(encoder, tmp_path, k=200) for encoder in (untrained, trained)]
+    assert found[0] < 85
+    assert found[1] > 86
 
 
 def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
     """The commands of evaluate_all.sh, as bash makes them, in this process, with fewer epochs and images."""
     commands = commands_of(ROOT / "scripts" / "evaluate_all.sh")
-    modules = [module for module, _ in commands]
-    assert modules == ["pretrain", "knn", "clustering", "linear", "linear", "semisup", "semisup", "summary"]
+    names = [name for name, _ in commands]
+    assert names == ["pretrain", "knn", "clustering", "linear", "linear", "semisup", "semisup", "summary"]
     monkeypatch.chdir(tmp_path)
     digits = lay_out_digits(tmp_path / "datasets")
     for folder in digits.glob("*/*"):
@@ -191,8 +193,8 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
         "linear": "--max_epochs 1 --batch_size 64",
         "semisup": "--max_epochs 1 --check_val_every_n_epoch 1 --label_fraction 0.1",
     }
-    for module, flags in commands:
-        run_here(module, *flags, *(few.get(module, "").split()), *(quick if module != "summary" else []))
+    for name, flags in commands:
+        run_here(name, *flags, *(few.get(name, "").split()), *(quick if name != "summary" else []))
     text = only(tmp_path, "summary.md").read_text()
     for row in (
         "| knn | k=",

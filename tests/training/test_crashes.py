@@ -67,7 +67,6 @@ def test_too_little_space_is_found_before_training(custom, tmp_path, monkeypatch
 def test_estimate_of_a_checkpoints_size_is_right(custom, tmp_path, monkeypatch):
     estimates = []
 
-
     def estimate(folder, model, records, optimizer):
         estimates.append(saving.checkpoint_bytes(model, optimizer))
 

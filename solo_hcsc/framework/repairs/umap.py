@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from pytorch_lightning.loggers import WandbLogger
 from solo.utils.auto_umap import AutoUMAP
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from solo_hcsc.framework.repairs.fix import apply, fixes
 
@@ -16,7 +16,8 @@ _original = AutoUMAP.plot
 
 
 def _cannot_take_a_single_loader() -> bool:
-    trainer = SimpleNamespace(val_dataloaders=DataLoader([]), loggers=[], is_global_zero=False, current_epoch=0)
+    loader = DataLoader(TensorDataset(torch.empty(0)))
+    trainer = SimpleNamespace(val_dataloaders=loader, loggers=[], is_global_zero=False, current_epoch=0)
     module = SimpleNamespace(device=torch.device("cpu"), eval=lambda: None, train=lambda: None)
     try:
         AutoUMAP(SimpleNamespace(name="probe")).plot(trainer, module)
