@@ -58,20 +58,26 @@ def embeddings(count: int, seed: int, moved: float = 0.0, dim: int = 128, direct
 # ---- timing and memory ----
 
 
-def side_by_side(ways: Mapping[str, Callable[[], Any]], repeats: int, settle: bool = True) -> dict[str, list[float]]:
+def side_by_side(
+    ways: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    settle: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of each way, `repeats` times, taking turns so that the machine's moods hit all alike.
 
     With `settle` a way runs once before each of its timings, so that it does not pay for the caches and the memory that
-    the one before has left behind.
+    the one before has left behind. `clock`: what tells the seconds; of one thread that is best `time.process_time`,
+    which other processes do not slow down.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
         for name, way in ways.items():
             if settle:
                 way()
-            started = time.perf_counter()
+            started = clock()
             way()
-            seconds[name].append(time.perf_counter() - started)
+            seconds[name].append(clock() - started)
     return seconds
 
 
@@ -101,11 +107,12 @@ def peak_memory(work: Callable[[], Any]) -> int:
 
 
 def row(name: str, seconds: Sequence[float], reference: Sequence[float], **more: Any) -> dict[str, Any]:
-    """A way's median and its ratio to a reference's."""
+    """A way's median and its ratio to a reference's; and its least."""
     median = statistics.median(seconds)
     return {
         "way": name,
         "median_seconds": median,
+        "least_seconds": min(seconds),
         "seconds": [round(s, 6) for s in seconds],
         "ratio": median / statistics.median(reference),
         **more,

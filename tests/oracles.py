@@ -67,12 +67,30 @@ def eq9(z, prototypes, taus, clusters, keep):
     return total / len(z)
 
 
+def negative_selection(left_out, labels, queue_labels, same_image):
+    """Precision and recall of false negatives, and the preservation of true ones; `left_out[b][j]`."""
+    out = alike_out = alike = other_kept = other = 0
+    for b in range(len(labels)):
+        for j in range(len(queue_labels)):
+            out += left_out[b][j]
+            if queue_labels[j] < 0 or j in same_image[b]:
+                continue
+            if queue_labels[j] == labels[b]:
+                alike += 1
+                alike_out += left_out[b][j]
+            else:
+                other += 1
+                other_kept += not left_out[b][j]
+    return alike_out / out, alike_out / alike, other_kept / other
+
+
 def lloyd_objective(points, centroids):
     return sum(min(((p - c) ** 2).sum() for c in centroids) for p in points)
 
 
 # ---- the released code's variants, in words: a left-out negative keeps exp(0), the prototypes of the batch's images
-# and the one of the highest number are nobody's negatives, the instance term is summed over levels ----
+# and the one of the highest number are nobody's negatives, the instance term is summed over levels; a small crop is a
+# further query with the masks of its image's, or without any where its selection is off, and draws its prototypes ----
 
 
 def released_instance(z, keys, queue, keep, tau):
@@ -92,12 +110,20 @@ def released_prototype(z, prototypes, taus, clusters, keep, highest):
         used = set(clusters[level])
         for b in range(len(z)):
             cluster = clusters[level][b]
-            positive = np.exp(z[b] @ prototypes[level][cluster] / taus[level][cluster])
-            denominator = positive
+            logits = [z[b] @ prototypes[level][cluster] / taus[level][cluster]]
             for i in range(highest[level]):
                 if i in used:
                     continue
                 kept = keep[level] is None or keep[level][b][i]
-                denominator += np.exp(z[b] @ prototypes[level][i] / taus[level][i]) if kept else 1.0
-            total -= np.log(positive / denominator) / len(z) / len(prototypes)
+                logits.append(z[b] @ prototypes[level][i] / taus[level][i] if kept else 0.0)
+            total += (np.logaddexp.reduce(logits) - logits[0]) / len(z) / len(prototypes)
+    return total
+
+
+def released_local(crops, keys, queue, keep, tau, prototypes, taus, clusters, proto_keep, highest):
+    """`keep`: the queries' masks, or one that keeps everything; `proto_keep[crop]`: as in the query's term."""
+    total = 0.0
+    for crop, keep_prototypes in zip(crops, proto_keep, strict=True):
+        total += released_instance(crop, keys, queue, keep, tau)
+        total += released_prototype(crop, prototypes, taus, clusters, keep_prototypes, highest)
     return total

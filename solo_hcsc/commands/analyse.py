@@ -166,7 +166,7 @@ def main_numbers(numbers: dict[str, Any]) -> dict[str, float]:
     if "negatives" in numbers:
         summary["left_out/chance"] = numbers["negatives"]["chance"]
         for level in numbers["negatives"]["levels"]:
-            for name in ("share", "precision", "recall"):
+            for name in ("share", "precision", "recall", "preservation"):
                 summary[f"left_out/{name} level {level['level']}"] = level[name]
     return summary
 

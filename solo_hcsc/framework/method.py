@@ -18,12 +18,12 @@ from tqdm import tqdm
 from solo_hcsc.cli.errors import UserError, in_flags, note
 from solo_hcsc.cli.parser import yes_or_no
 from solo_hcsc.framework.datasets import CentreCropBatches
-from solo_hcsc.hcsc.coding import Coded, Processes, SelectiveCoding, describe, precision_and_recall
+from solo_hcsc.hcsc.coding import Coded, Processes, SelectiveCoding, describe, selection_quality
 from solo_hcsc.hcsc.health import Health, of_epoch, of_tree
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.options import PRESETS, Options
 
-# Precision and recall of the left-out negatives cost a comparison of the batch with the queue.
+# How well negatives are selected costs a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
 LARGE = 2e9  # bytes
 
@@ -229,7 +229,7 @@ class HCSC(BaseMomentumMethod):
             local=local,
             processes=Processes(self.global_rank, self.trainer.world_size, gather),
         )
-        self.loss_terms = coded.parts  # named if the loss is not finite
+        self.loss_terms = coded.inputs | coded.parts  # named if the loss is not finite
         self._log_coding(coded, targets, batch_idx)
         class_loss = self._log_classifiers(online, target, targets)
         self.log("train_hcsc_loss_step", coded.loss, on_step=True, on_epoch=False)
@@ -264,8 +264,8 @@ class HCSC(BaseMomentumMethod):
             log["queue_age"] = coded.queue_age(self.global_step)
             if self.num_classes > 1:
                 for level, out in enumerate(coded.left_out()):
-                    found = precision_and_recall(out, targets, coded.queue_labels, coded.same_image)
-                    log[f"left_out_precision_{level}"], log[f"left_out_recall_{level}"] = found
+                    quality = selection_quality(out, targets, coded.queue_labels, coded.same_image)
+                    log |= {f"left_out_{name}_{level}": value for name, value in quality._asdict().items()}
         self._log_epoch(log)
 
 

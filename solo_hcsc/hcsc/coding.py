@@ -6,12 +6,12 @@ of an image in a step. Vectors have unit length.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
+from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, Hierarchy, Level, build_hierarchy
 from solo_hcsc.hcsc.instances import PairDraws, SharedDraws
 from solo_hcsc.hcsc.losses import LEAST_TEMPERATURE, over_levels, proto_nce, selected_proto_nce
 from solo_hcsc.hcsc.options import Options
@@ -19,11 +19,15 @@ from solo_hcsc.hcsc.processes import Processes
 from solo_hcsc.hcsc.queue import KeyMemory, Queue, mean_age
 from solo_hcsc.hcsc.random_numbers import SeededNumbers
 from solo_hcsc.hcsc.selection import (
+    INSTANCES_KEPT,
+    PROTOTYPES_KEPT,
     draw_clusters,
     instance_keep_probability,
     keep_by_chance,
+    log_partitions,
     most_similar,
     prototype_keep_probability,
+    rare_pairs,
     sample_rows,
 )
 from solo_hcsc.hcsc.tree_buffers import LevelInUse, TreeBuffers
@@ -36,9 +40,10 @@ class Coded:
     """A batch's loss and what is worth logging of it.
 
     Args:
-        loss: () to differentiate.
+        loss: () to differentiate; NaN if one of the `inputs` is not finite, even where selection left that out.
         parts: `instance_loss_{l}`, `prototype_loss_{l}` and `left_out_{l}` (the share of negatives) of each level `l`.
         left_out: returns per level (B, Q): True where a queue entry was left out for the query.
+        inputs: the sums () of `queries`, `keys` and `queue`, not finite where a value of theirs is not.
         same_image: (B, K) places in the queue with this step's keys of the query's image, which are no negatives.
         queue_labels: (Q,) the labels of the queue's entries when the loss was taken.
         queue_steps: (Q,) the steps at which they had come in.
@@ -47,6 +52,7 @@ class Coded:
     loss: torch.Tensor
     parts: dict[str, torch.Tensor]
     left_out: Callable[[], list[torch.Tensor]]
+    inputs: dict[str, torch.Tensor]
     same_image: torch.Tensor
     queue_labels: torch.Tensor
     queue_steps: torch.Tensor
@@ -87,13 +93,13 @@ class SelectiveCoding(nn.Module):
     def __init__(self, options: Options, dim: int, num_images: int, seed: int = 0) -> None:
         super().__init__()
         self.options, self.dim, self.num_images, self.seed = options, dim, num_images, seed
-        # The released code's clamped probabilities and zero logits have no such form: they go the direct way.
-        plain = not options.clamp_probabilities and options.left_out == "removed"
-        self.shares_draws = plain and options.temperature >= LEAST_TEMPERATURE
+        # Lower temperatures go the direct way, pair by pair, and so do tests and benchmarks that set this to False.
+        self.shares_draws = options.temperature >= LEAST_TEMPERATURE
         # Only k-means assignments need to know each image's cluster, and only clusterings of keys the keys.
         assigned = options.needs_tree and options.query_cluster == "assignment"
         averaged = options.needs_tree and options.clustered_features == "keys"
-        self.queue = Queue(options.queue_size, dim, len(options.num_prototypes), seed)
+        clamped = self.shares_draws and options.instance_selection and options.clamp_probabilities
+        self.queue = Queue(options.queue_size, dim, len(options.num_prototypes), seed, partitions=clamped)
         self.memory = KeyMemory(options.clustered_at_most(num_images) if averaged else 0, dim, num_images)
         self.tree = TreeBuffers(options.num_prototypes, dim, num_images if assigned else 0)
         self.numbers = SeededNumbers(seed)
@@ -165,8 +171,7 @@ class SelectiveCoding(nn.Module):
     def install(self, hierarchy: Hierarchy, epoch: int) -> None:
         """Makes a tree the one in use, as made before `epoch`; its `assignments` are (L, N), or None."""
         self.tree.install(hierarchy, epoch)
-        if self.shares_draws and self.options.instance_selection:
-            self.queue.clusters.copy_(self.draw_clusters(self.queue.keys))
+        self._draw_in_queue(slice(None), self.queue.keys)
 
     def level(self, number: int) -> LevelInUse:
         """Prototypes (M_l, D), temperatures (M_l,) and parents (M_l,) of a level of the tree in use."""
@@ -236,20 +241,37 @@ class SelectiveCoding(nn.Module):
                 self.enqueue(key, labels, step)
         if self.memory.size:
             self.memory.remember(torch.stack(gathered).mean(dim=0), processes.rows_of_all(index))
-        return replace(coded[0], loss=torch.stack([one.loss for one in coded]).mean())
+        inputs = {name: torch.stack([one.inputs[name] for one in coded]).sum() for name in coded[0].inputs}
+        return replace(coded[0], loss=torch.stack([one.loss for one in coded]).mean(), inputs=inputs)
 
     def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
         """`Queue.enqueue`; the new entries draw their clusters."""
         places = self.queue.enqueue(keys, labels, step)
-        if self.kept and self.shares_draws and self.options.instance_selection:
-            self.queue.clusters[:, places] = self.draw_clusters(keys[-len(self.queue.keys) :])
+        if self.kept:
+            self._draw_in_queue(places, keys[-len(self.queue.keys) :])
         return places
+
+    @torch.no_grad()
+    def _draw_in_queue(self, places: torch.Tensor | slice, keys: torch.Tensor) -> None:
+        """Lets the `keys` at these places of the queue draw their clusters, where draws are shared."""
+        if not (self.shares_draws and self.options.instance_selection):
+            return
+        self.queue.clusters[:, places] = self.draw_clusters(keys)
+        if self.queue.partitions is not None:
+            levels = (self._selecting(number) for number in range(len(self.kept)))
+            with torch.autocast(keys.device.type, enabled=False):
+                self.queue.partitions[:, places] = torch.stack([log_partitions(keys.float(), *lvl) for lvl in levels])
+
+    def _selecting(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prototypes (M_l, D) and temperatures (M_l,) of Eq. 4, which has the temperatures' floor in any case."""
+        prototypes, temperatures, _ = self.level(number)
+        return prototypes, temperatures.clamp(min=MIN_TEMPERATURE)
 
     @torch.no_grad()
     def draw_clusters(self, keys: torch.Tensor) -> torch.Tensor:
         """One drawn cluster per level and key, (L, n)."""
         generator = self.numbers.on(keys.device)
-        levels = (self.level(number)[:2] for number in range(len(self.kept)))
+        levels = (self._selecting(number) for number in range(len(self.kept)))
         with torch.autocast(keys.device.type, enabled=False):
             return torch.stack([draw_clusters(keys.float(), *level, generator) for level in levels])
 
@@ -304,16 +326,23 @@ class SelectiveCoding(nn.Module):
                 of_local = self._instance_losses(key, same_image, [], generator) if plain else instance
                 loss = loss + over_levels([of_local.of(view)[0] for view in local], options.local_views)
         if self.kept and options.prototype_loss and proto_weight > 0:
-            masks = [self._prototype_mask(asked, level, generator) for level, asked in enumerate(clusters)]
+            masks = self._prototype_masks(clusters, generator)
             losses = self._prototype_losses(z, cosines, clusters, masks)
             parts |= {f"prototype_loss_{level}": value for level, value in enumerate(losses)}
             loss = loss + proto_weight * losses.mean()
             if local:
-                masks = masks if options.local_selection else [None for _ in masks]
-                views = [self._prototype_losses(view, self.cosines(view), clusters, masks).mean() for view in local]
+                of_crops = [self._crop_masks(masks, clusters, generator) for _ in local]
+                views = [
+                    self._prototype_losses(view, self.cosines(view), clusters, of_crop).mean()
+                    for view, of_crop in zip(local, of_crops, strict=True)
+                ]
                 loss = loss + proto_weight * over_levels(views, options.local_views)
         parts |= {f"left_out_{level}": share for level, share in enumerate(instance.shares())}
-        return Coded(loss, parts, instance.left_out, same_image, self.queue.labels.clone(), self.queue.steps.clone())
+        inputs = {"queries": z.detach().sum(), "keys": key.sum(), "queue": self.queue.keys.sum()}
+        # A NaN that is left out, or has logit 0, would not be seen in the loss, but be in its gradient.
+        loss = torch.where(torch.stack(list(inputs.values())).isfinite().all(), loss, torch.nan)
+        seen = self.queue.labels.clone(), self.queue.steps.clone()
+        return Coded(loss, parts, instance.left_out, inputs, same_image, *seen)
 
     @torch.no_grad()
     def cosines(self, z: torch.Tensor) -> list[torch.Tensor]:
@@ -351,7 +380,7 @@ class SelectiveCoding(nn.Module):
         Returns:
             Per level (B, n): True where a candidate is left out for a query.
         """
-        if self.shares_draws:
+        if self.shares_draws and not self.options.clamp_probabilities:
             drawn = self.draw_clusters(candidates)
             return [cluster == asked[:, None] for cluster, asked in zip(drawn, clusters, strict=True)]
         generator = self.numbers.on(candidates.device)
@@ -365,32 +394,65 @@ class SelectiveCoding(nn.Module):
         selecting = bool(clusters) and self.options.instance_selection
         if selecting and self.shares_draws:
             drawn = self.queue.clusters.clone()  # as `left_out` may be asked for after new keys have come in
-            return SharedDraws(self.options, key, queue, same_image, drawn, torch.stack(clusters))
+            asked = torch.stack(clusters)
+            rare = self._rare_pairs(asked, same_image, generator)
+            return SharedDraws(self.options, key, queue, same_image, drawn, asked, rare)
         masks: list[torch.Tensor | None] = [None]
         if selecting:
             masks = [self._instance_mask(asked, level, queue, generator) for level, asked in enumerate(clusters)]
         return PairDraws(self.options, key, queue.clone(), same_image, masks)  # keys may come in before backward
 
     @torch.no_grad()
+    def _rare_pairs(
+        self, clusters: torch.Tensor, same_image: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor | None:
+        """`rare_pairs` for queries of these clusters (L, B), where probabilities are clamped."""
+        queue, partitions = self.queue, self.queue.partitions
+        if partitions is None:
+            return None
+        levels = [self._selecting(number) for number in range(len(clusters))]
+        prototypes, temperatures = (
+            torch.stack([column[asked] for column, asked in zip(columns, clusters, strict=True)])
+            for columns in zip(*levels, strict=True)
+        )
+        draws = queue.keys, partitions, queue.clusters, clusters
+        return rare_pairs(*draws, prototypes, temperatures, same_image, 1 - INSTANCES_KEPT[1], generator)
+
+    @torch.no_grad()
     def _instance_mask(
         self, clusters: torch.Tensor, level: int, candidates: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
         """Eq. 5 for every pair: True where it is kept, (B, n)."""
-        prototypes, temperatures, _ = self.level(level)
-        keep = instance_keep_probability(candidates, prototypes, temperatures, clusters)
-        return keep_by_chance(keep.clamp(0.0, 0.999) if self.options.clamp_probabilities else keep, generator)
+        keep = instance_keep_probability(candidates, *self._selecting(level), clusters)
+        return keep_by_chance(keep.clamp(*INSTANCES_KEPT) if self.options.clamp_probabilities else keep, generator)
+
+    def _prototype_masks(self, clusters: list[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor | None]:
+        """Eq. 8 for queries of these clusters at every level; new draws at every call."""
+        return [self._prototype_mask(asked, level, generator) for level, asked in enumerate(clusters)]
+
+    def _crop_masks(
+        self, of_query: list[torch.Tensor | None], clusters: list[torch.Tensor], generator: torch.Generator
+    ) -> list[torch.Tensor | None]:
+        """Eq. 8 for a small crop, as `local_proto_selection` has it; `of_query`: its image's query's masks."""
+        if self.options.local_proto_selection == "crop":
+            return self._prototype_masks(clusters, generator)
+        return of_query if self.options.local_proto_selection == "query" else [None for _ in clusters]
 
     @torch.no_grad()
     def _prototype_mask(self, clusters: torch.Tensor, level: int, generator: torch.Generator) -> torch.Tensor | None:
         """Eq. 8: True where a prototype is kept, (B, M_l); None at the top level, which leaves nothing out."""
-        if not self.options.prototype_selection or level + 1 == len(self.kept):
+        options = self.options
+        if not options.prototype_selection or level + 1 == len(self.kept):
             return None
         prototypes, _, parents = self.level(level)
-        if self.shares_draws:
+        if self.shares_draws and not options.clamp_probabilities:
             return sample_rows(self.tree.parent_chances(level), generator) != parents[clusters][:, None]
-        upper, upper_temperatures, _ = self.level(level + 1)
-        keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
-        return keep_by_chance(keep.clamp(0.0001, 0.999) if self.options.clamp_probabilities else keep, generator)
+        if self.shares_draws:
+            keep = self.tree.keep_chances(level)[parents[clusters]]
+        else:
+            upper, upper_temperatures, _ = self.level(level + 1)
+            keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters)
+        return keep_by_chance(keep.clamp(*PROTOTYPES_KEPT) if options.clamp_probabilities else keep, generator)
 
     def _prototype_losses(
         self,
@@ -404,11 +466,12 @@ class SelectiveCoding(nn.Module):
         losses = []
         for level, (cosine, asked, mask) in enumerate(zip(cosines, clusters, masks, strict=True)):
             prototypes, temperatures, _ = self.level(level)
-            if left_out == "removed" and not outside_batch:
-                losses.append(selected_proto_nce(z, prototypes, temperatures, asked, mask, cosine))
+            candidates = self._candidates(asked, level) if outside_batch else None
+            against = z, prototypes, temperatures, asked, mask
+            if self.shares_draws:
+                losses.append(selected_proto_nce(*against, cosine, left_out, candidates))
             else:
-                candidates = self._candidates(asked, level) if outside_batch else None
-                losses.append(proto_nce(z, prototypes, temperatures, asked, mask, left_out, candidates))
+                losses.append(proto_nce(*against, left_out, candidates))
         return torch.stack(losses)
 
     @torch.no_grad()
@@ -445,11 +508,25 @@ def describe(level: Level) -> dict[str, float]:
     }
 
 
+class SelectionQuality(NamedTuple):
+    """How well negatives are selected, each () in [0, 1].
+
+    Args:
+        precision: of the left-out negatives, the share with the query's label (false negatives).
+        recall: of the negatives with its label, the share that is left out.
+        preservation: of the negatives with another label (true negatives), the share that is kept.
+    """
+
+    precision: torch.Tensor
+    recall: torch.Tensor
+    preservation: torch.Tensor
+
+
 @torch.no_grad()
-def precision_and_recall(
+def selection_quality(
     left_out: torch.Tensor, labels: torch.Tensor, queue_labels: torch.Tensor, same_image: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """How well a level leaves out what it should.
+) -> SelectionQuality:
+    """How well a level leaves out what it should, and keeps the rest (the paper's figure of negative selection).
 
     Args:
         left_out: (B, Q) of a level, as `Coded.left_out` gives it.
@@ -458,14 +535,20 @@ def precision_and_recall(
         same_image: (B, K), as in `Coded`.
 
     Returns:
-        Of the left-out negatives, the share with the query's label; of those with its label, the share left out.
+        Precision and recall of the left-out negatives, and the preservation of true ones.
 
     Example:
-        >>> left_out, none = torch.tensor([[True, True, False]]), torch.empty(1, 0, dtype=torch.long)
-        >>> precision, recall = precision_and_recall(left_out, torch.tensor([7]), torch.tensor([7, 3, -1]), none)
-        >>> precision.item(), recall.item()
-        (0.5, 1.0)
+        >>> left_out, none = torch.tensor([[True, True, False, False]]), torch.empty(1, 0, dtype=torch.long)
+        >>> quality = selection_quality(left_out, torch.tensor([7]), torch.tensor([7, 3, 5, -1]), none)
+        >>> [value.item() for value in quality]
+        [0.5, 1.0, 0.5]
     """
-    same = ((labels[:, None] == queue_labels) & (queue_labels >= 0)).scatter(1, same_image, False)
-    hits = (left_out & same).sum()
-    return hits / left_out.sum().clamp(min=1), hits / same.sum().clamp(min=1)
+    negatives = (queue_labels >= 0).expand_as(left_out).scatter(1, same_image, False)
+    alike = labels[:, None] == queue_labels
+    false, true = negatives & alike, negatives & ~alike
+    hits = (left_out & false).sum()
+    return SelectionQuality(
+        precision=hits / left_out.sum().clamp(min=1),
+        recall=hits / false.sum().clamp(min=1),
+        preservation=(true & ~left_out).sum() / true.sum().clamp(min=1),
+    )

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
 from solo_hcsc.hcsc.kmeans import fast_kmeans, kmeans, nearest, normalise
 from solo_hcsc.hcsc.options import Options
 
@@ -249,7 +249,7 @@ def build_hierarchy(
         last: the prototypes (M_l, D) of the last clustering, per level, from which a fast k-means may go on.
 
     Returns:
-        The tree, on the CPU, with the clusters of all N images.
+        The tree, on the CPU, with the clusters of all N images. NaN or infinite embeddings raise `NotFinite`.
 
     Example:
         >>> corners = torch.eye(4).repeat_interleave(25, dim=0)
@@ -258,6 +258,7 @@ def build_hierarchy(
         ([25, 25, 25, 25], torch.Size([2, 100]))
     """
     images = np.ascontiguousarray(embeddings.detach().float().cpu().numpy())
+    _check_finite(images)
     points, members = images, np.arange(len(images))  # what a level clusters; each image's point in it
     levels: list[Level] = []
     assignments: list[np.ndarray] = []
@@ -286,6 +287,14 @@ def build_hierarchy(
         assignments.append(members)
         points = prototypes
     return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments)))
+
+
+def _check_finite(images: np.ndarray) -> None:
+    """Refuses embeddings (N, D) that faiss would refuse without saying which."""
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        finite = np.isfinite(images.sum(axis=1))  # a sum is small in memory, and not finite where a term is not
+    if not finite.all():
+        raise NotFinite(f"the embeddings of {(~finite).sum()} of {len(images)} images to cluster are NaN or infinite")
 
 
 @dataclass(frozen=True)
@@ -330,7 +339,10 @@ def _temperatures(points: np.ndarray, centres: np.ndarray, clusters: np.ndarray,
     temperatures = cluster_temperatures(points, centres, clusters, options.epsilon, lonely)
     if options.temperature_scaling == "clipped":
         temperatures = clip_and_rescale(temperatures, options.temperature)
-    return torch.from_numpy(np.maximum(temperatures, MIN_TEMPERATURE)).float()
+    if options.temperature_floor == "everywhere":
+        temperatures = np.maximum(temperatures, MIN_TEMPERATURE)
+    taken = torch.from_numpy(temperatures).float()
+    return torch.where(taken > 0, taken, MIN_TEMPERATURE)  # the released code divides by 0 there
 
 
 def cluster_temperatures(

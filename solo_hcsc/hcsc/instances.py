@@ -6,6 +6,7 @@ import torch
 
 from solo_hcsc.hcsc.losses import info_nce, over_levels, selected_info_nce
 from solo_hcsc.hcsc.options import Options
+from solo_hcsc.hcsc.selection import left_out_masks
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,10 @@ class PairDraws:
 
 @dataclass(frozen=True)
 class SharedDraws:
-    """A batch's instance losses the default way: an entry is left out for a query iff it drew the query's cluster."""
+    """A batch's instance losses the default way: an entry is left out for a query iff it drew the query's cluster.
+
+    With clamped probabilities some more pairs are left out, which are drawn for this batch alone.
+    """
 
     options: Options
     key: torch.Tensor
@@ -44,15 +48,16 @@ class SharedDraws:
     same_image: torch.Tensor  # (B, K)
     queue_clusters: torch.Tensor  # (L, Q)
     clusters: torch.Tensor  # (L, B)
+    rare: torch.Tensor | None = None  # (n,), as `rare_pairs` gives them
 
     def of(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        draws = self.queue_clusters, self.clusters
-        mean, levels = selected_info_nce(z, self.key, self.queue, self.options.temperature, *draws, self.same_image)
+        batch = self.key, self.queue, self.options.temperature, self.queue_clusters, self.clusters, self.same_image
+        mean, levels = selected_info_nce(z, *batch, self.options.left_out, self.rare)
         return mean if self.options.icsc_levels == "mean" else mean * len(levels), levels
 
     def left_out(self) -> list[torch.Tensor]:
-        pairs = zip(self.queue_clusters, self.clusters, strict=True)
-        return [(drawn == asked[:, None]).scatter(1, self.same_image, False) for drawn, asked in pairs]
+        masks = left_out_masks(self.queue_clusters, self.clusters, self.rare)
+        return [mask.scatter(1, self.same_image, False) for mask in masks]
 
     def shares(self) -> list[torch.Tensor]:
         size = self.queue_clusters.size(1)
@@ -62,4 +67,10 @@ class SharedDraws:
             entries = torch.zeros(count, device=asked.device).index_add_(0, drawn, ones)[asked]
             entries = entries - (drawn[self.same_image] == asked[:, None]).sum(dim=1)
             shares.append(entries.mean() / (size - self.same_image.size(1)))
+        if self.rare is not None:
+            levels, batch = self.clusters.shape
+            ones = torch.ones(len(self.rare), device=self.rare.device)
+            found = torch.zeros(levels + 1, device=ones.device).index_add_(0, self.rare // (batch * size), ones)
+            found /= batch * (size - self.same_image.size(1))
+            shares = [share + more for share, more in zip(shares, found[:-1], strict=True)]
         return shares

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from solo_hcsc.hcsc.selection import left_out_masks
+
 
 def info_nce(
     z: torch.Tensor,
@@ -39,20 +41,24 @@ def selected_info_nce(
     queue_clusters: torch.Tensor,
     clusters: torch.Tensor,
     same_image: torch.Tensor | None = None,
+    left_out: str = "removed",
+    rare: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Eq. 6 and, without gradients, its levels (L,); an entry is left out where its drawn cluster is the query's.
 
-    `queue_clusters (L, Q)`, `clusters (L, B)`. A level equals `info_nce(z, key, queue, temperature, keep)` with
-    `keep = queue_clusters[l] != clusters[l][:, None]` and the same `same_image`. Here one product with the queue serves
-    all levels, and its place in memory becomes the gradient's. Exponentials are taken as they are, which
-    `LEAST_TEMPERATURE` allows.
+    `queue_clusters (L, Q)`, `clusters (L, B)`, `rare (n,)`: the `rare_pairs`, left out too. A level equals
+    `info_nce(z, key, queue, temperature, keep, left_out)` with `keep = ~left_out_masks(queue_clusters, clusters, rare)`
+    and the same `same_image`. Here one product with the queue serves all levels, and its place in memory becomes the
+    gradient's. Exponentials are taken as they are, which `LEAST_TEMPERATURE` allows.
     """
     with torch.no_grad():
         positive = (z * key).sum(dim=1) / temperature
         weights = (z / temperature @ queue.T).exp_()  # (B, Q)
         if same_image is not None:
             weights.scatter_(1, same_image, 0.0)
-        pairs, kept = _left_out(queue_clusters, clusters, weights)
+        pairs, kept = _left_out(queue_clusters, clusters, weights, rare)
+        if left_out == "zero_logit":  # then exp(0) remains of each pair
+            kept = kept + pairs.count(weights)
         inverse = 1 / (positive.exp() + kept)  # (L, B), one over each query's denominator
         losses = -(inverse.log() + positive).mean(dim=1)
         pairs.scale(weights, inverse)  # now the derivative by each logit, summed over levels
@@ -82,12 +88,13 @@ LEAST_KEPT = 0.1  # of a query's sum; below, a difference of sums would lose dig
 
 
 def _left_out(
-    queue_clusters: torch.Tensor, clusters: torch.Tensor, weights: torch.Tensor
+    queue_clusters: torch.Tensor, clusters: torch.Tensor, weights: torch.Tensor, rare: torch.Tensor | None = None
 ) -> tuple["_Listed | _Masked", torch.Tensor]:
     """The pairs (b, j) of each level l with queue_clusters[l, j] == clusters[l, b], and the sums (L, B) of the others.
 
-    Usually few: then a level's sum is the sum over the whole queue less some terms. Listing them needs their number,
-    which a GPU would have to wait for. There, and where clusters have collapsed, masks over all pairs do the same.
+    The `rare` pairs are among the first. Usually these are few: then a level's sum is the sum over the whole queue less
+    some terms. Listing them needs their number, which a GPU would have to wait for. There, and where clusters have
+    collapsed, masks over all pairs do the same.
     """
     if weights.device.type == "cpu":
         levels, batch = clusters.shape
@@ -103,12 +110,17 @@ def _left_out(
             entries = torch.arange(len(drawn)).repeat_interleave(matches, output_size=total)
             within = torch.arange(total) - (matches.cumsum(0) - matches)[entries]
             queries = asked.argsort()[(sizes.cumsum(0) - sizes)[drawn[entries]] + within]
-            listed = _Listed(queries, queries % batch * weights.size(1) + entries % weights.size(1), levels)
+            places = queries % batch * weights.size(1) + entries % weights.size(1)
+            if rare is not None:
+                rare = rare[rare < levels * weights.numel()]
+                queries = torch.cat([queries, rare // weights.size(1)])
+                places = torch.cat([places, rare % weights.numel()])
+            listed = _Listed(queries, places, levels)
             whole = weights.sum(dim=1)
             kept = listed.kept(weights, whole)
             if bool((kept >= LEAST_KEPT * whole).all()):
                 return listed, kept
-    masked = _Masked(queue_clusters[:, None, :] == clusters[:, :, None])
+    masked = _Masked(left_out_masks(queue_clusters, clusters, rare))
     return masked, masked.kept(weights)
 
 
@@ -125,6 +137,12 @@ class _Listed:
         sums = whole.repeat(self.levels)
         return sums.index_add_(0, self.queries, weights.view(-1)[self.places], alpha=-1).view(self.levels, -1)
 
+    def count(self, weights: torch.Tensor) -> torch.Tensor:
+        """How many negatives each level leaves out, (L, B); a `same_image`, whose weight is 0, is none."""
+        counts = weights.new_zeros(self.levels * len(weights))
+        negatives = (weights.view(-1)[self.places] > 0).to(weights.dtype)
+        return counts.index_add_(0, self.queries, negatives).view(self.levels, -1)
+
     def scale(self, weights: torch.Tensor, by: torch.Tensor) -> None:
         """Multiplies row b of `weights` by the sum of `by[l, b]` over the levels that keep the place."""
         less = weights.view(-1)[self.places] * by.view(-1)[self.queries]
@@ -139,6 +157,9 @@ class _Masked:
 
     def kept(self, weights: torch.Tensor) -> torch.Tensor:
         return torch.stack([weights.masked_fill(mask, 0).sum(dim=1) for mask in self.masks])
+
+    def count(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.stack([((weights > 0) & mask).sum(dim=1) for mask in self.masks])
 
     def scale(self, weights: torch.Tensor, by: torch.Tensor) -> None:
         factor = torch.zeros_like(weights)
@@ -175,17 +196,26 @@ def selected_proto_nce(
     clusters: torch.Tensor,
     keep: torch.Tensor | None,
     cosine: torch.Tensor,
+    left_out: str = "removed",
+    candidates: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`proto_nce` from `cosine (B, M)`, the product of `z` and `prototypes`, which finding the clusters needed too."""
     with torch.no_grad():
         clusters = clusters[:, None]
         logits = cosine / temperatures
-        if keep is not None:
-            positive = logits.gather(1, clusters)
-            logits.masked_fill_(~keep, -torch.inf).scatter_(1, clusters, positive)
-        logits = logits.log_softmax(dim=1)
+        positive = logits.gather(1, clusters)
+        out = None if keep is None else ~keep
+        if out is not None:
+            logits.masked_fill_(out, 0.0 if left_out == "zero_logit" else -torch.inf)
+        if candidates is not None:
+            logits.masked_fill_(~candidates, -torch.inf)
+        logits = logits.scatter_(1, clusters, positive).log_softmax(dim=1)
         loss = -logits.gather(1, clusters).mean()
-        slopes = logits.exp_().scatter_add_(1, clusters, -torch.ones_like(clusters, dtype=z.dtype))
+        slopes = logits.exp_()
+        positive = slopes.gather(1, clusters) - 1
+        if out is not None and left_out == "zero_logit":  # a constant has no slope
+            slopes.masked_fill_(out, 0.0)
+        slopes.scatter_(1, clusters, positive)
         gradient = slopes.div_(temperatures) @ prototypes / len(z)
     return _WithGradient.apply(z, loss, gradient)
 

@@ -33,10 +33,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "icsc_levels": "sum",
         "temperature_members": "children",
         "temperature_centre": "centroid",
+        "temperature_floor": "instances",
         "min_cluster_size": 0,
         "proto_negatives": "outside_batch",
         "clamp_probabilities": True,
         "local_views": "sum",
+        "local_proto_selection": "crop",
         "clustered_features": "images",
         "kmeans": "plain",
         "kmeans_restarts": 5,
@@ -131,6 +133,11 @@ class Options:
     temperature_scaling: str = option(
         "clipped", "temperatures as Eq. 3 gives them, or clipped and rescaled to mean tau", ("none", "clipped")
     )
+    temperature_floor: str = option(
+        "everywhere",
+        "temperatures are at least 0.001 everywhere, or only where instances are selected (Eq. 4)",
+        ("everywhere", "instances"),
+    )
     min_cluster_size: int = option(10, "clusters of fewer images are dropped", least=0)
     proto_negatives: str = option(
         "all", "candidates: all other prototypes, or only those of no image in the batch", ("all", "outside_batch")
@@ -144,7 +151,14 @@ class Options:
     )
     cluster_sample: int = option(0, "images that are clustered at most; 0: all", least=0)
     local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
-    local_selection: bool = option(True, "leave negatives out for small crops too, the same as for their image's query")
+    local_selection: bool = option(
+        True, "leave out queue entries for small crops too, the same as for their image's query (Eq. 4)"
+    )
+    local_proto_selection: str = option(
+        "query",
+        "which prototypes small crops leave out (Eq. 7): the query's, others that are drawn for each crop, or none",
+        ("query", "crop", "none"),
+    )
     kmeans: str = option(
         "fast",
         "k-means from images drawn evenly; or from k-means++, on from the last tree and coarse before fine where large",

@@ -18,6 +18,7 @@ class Queue(nn.Module):
         dim: D.
         levels: L, for the clusters that entries draw.
         seed: of the random start.
+        partitions: whether `partitions` are kept, which probabilities that are clamped need.
 
     Example:
         >>> queue = Queue(size=4, dim=2, levels=1, seed=0)
@@ -32,8 +33,9 @@ class Queue(nn.Module):
     labels: torch.Tensor  # (Q,) -1 where unknown
     steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
     clusters: torch.Tensor  # (L, Q) each entry's drawn cluster; -1 before the first clustering
+    partitions: torch.Tensor | None  # (L, Q) the logarithms of Eq. 4's denominators for each entry
 
-    def __init__(self, size: int, dim: int, levels: int, seed: int) -> None:
+    def __init__(self, size: int, dim: int, levels: int, seed: int, partitions: bool = False) -> None:
         super().__init__()
         start = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("keys", F.normalize(start, dim=1))
@@ -41,6 +43,7 @@ class Queue(nn.Module):
         self.register_buffer("labels", torch.full((size,), -1))
         self.register_buffer("steps", torch.full((size,), -1))
         self.register_buffer("clusters", torch.full((levels, size), -1))
+        self.register_buffer("partitions", torch.zeros(levels, size) if partitions else None)
 
     @torch.no_grad()
     def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:

@@ -37,7 +37,8 @@ class TreeBuffers(nn.Module):
         self.epoch = -1  # the one before which the tree was made
         # Per level: dropped, objective. Not the seconds: checkpoints of equal runs are equal to the bit.
         self._statistics: list[tuple[int, float]] = []
-        self._parent_chances: dict[int, torch.Tensor] = {}
+        self._parent_chances: dict[int, torch.Tensor] = {}  # these two are constant until the next clustering
+        self._keep_chances: dict[int, torch.Tensor] = {}
         self.num_prototypes = num_prototypes
         self.register_buffer("assignments", torch.full((len(num_prototypes), images), -1))
         for level, count in enumerate(num_prototypes):
@@ -68,7 +69,7 @@ class TreeBuffers(nn.Module):
             self.highest = tuple(int(row.max()) for row in assignments)
         self.kept, self.epoch = counts, epoch
         self._statistics = [(level.dropped, level.objective) for level in hierarchy.levels]
-        self._parent_chances.clear()
+        self._forget_chances()
 
     def level(self, number: int) -> LevelInUse:
         return LevelInUse(*(self._column(name, number) for name in LevelInUse._fields))
@@ -87,11 +88,19 @@ class TreeBuffers(nn.Module):
 
     def parent_chances(self, number: int) -> torch.Tensor:
         """Eq. 7: each prototype's chances (M_l, M_l+1) to belong to those of the level above, added up along a row."""
-        if number not in self._parent_chances:  # constant until the next clustering
-            upper = self.level(number + 1)
-            belongs = similarity(self.level(number).prototypes, upper.prototypes, upper.temperatures).softmax(dim=1)
-            self._parent_chances[number] = belongs.cumsum(dim=1)
+        if number not in self._parent_chances:
+            self._parent_chances[number] = self._belongs(number).cumsum(dim=1)
         return self._parent_chances[number]
+
+    def keep_chances(self, number: int) -> torch.Tensor:
+        """Eq. 7 for queries of every parent: the probabilities (M_l+1, M_l) to keep each prototype."""
+        if number not in self._keep_chances:
+            self._keep_chances[number] = self._belongs(number).T.contiguous().neg_().add_(1)
+        return self._keep_chances[number]
+
+    def _belongs(self, number: int) -> torch.Tensor:
+        upper = self.level(number + 1)
+        return similarity(self.level(number).prototypes, upper.prototypes, upper.temperatures).softmax(dim=1)
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint has besides the buffers."""
@@ -105,7 +114,11 @@ class TreeBuffers(nn.Module):
     def set_facts(self, facts: dict[str, Any]) -> None:
         self.kept, self.highest, self.epoch = tuple(facts["kept"]), tuple(facts["highest"]), facts["epoch"]
         self._statistics = [(int(dropped), float(objective)) for dropped, objective in facts["statistics"]]
+        self._forget_chances()
+
+    def _forget_chances(self) -> None:
         self._parent_chances.clear()
+        self._keep_chances.clear()
 
     def _column(self, name: str, number: int) -> torch.Tensor:
         return self._padded(name, number)[: self.kept[number]]

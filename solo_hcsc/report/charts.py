@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PANELS = {
     "left_out_precision": "precision, %",
     "left_out_recall": "recall, %",
+    "left_out_preservation": "true kept, %",
     "left_out": "left out, %",
 }
 Curves = dict[str, dict[int, dict[int, float]]]  # name in PANELS, level, epoch
@@ -115,12 +116,18 @@ def show_history(curves: Curves, numbers: dict[str, Any]) -> list[Picture]:
     last = {name: {level: of[max(of)] for level, of in levels.items()} for name, levels in curves.items()}
     found = [
         f"{what} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
-        for name, what in (("left_out_precision", "precision"), ("left_out_recall", "recall"), ("left_out", "share"))
+        for name, what in (
+            ("left_out_precision", "precision"),
+            ("left_out_recall", "recall"),
+            ("left_out_preservation", "preservation"),
+            ("left_out", "share"),
+        )
         if name in last
     ]
     caption = (
         "Negatives that the run left out of its instance loss, epoch by epoch and level by level. Precision: how many "
-        "of them had the query's class. Recall: how many of the query's class were among them. "
+        "of them had the query's class. Recall: how many of the query's class were among them. Preservation: how many "
+        "of other classes, the true negatives, were kept. "
         f"In the last epoch, from the bottom level to the top: {', '.join(found)}."
     )
     return [Picture("left_out", "Left-out negatives along training", caption, lambda: draw_left_out(curves))]

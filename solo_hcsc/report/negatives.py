@@ -31,6 +31,7 @@ class OfLevel:
     share: float  # of the candidates
     precision: float  # of the left-out, the share with the query's class
     recall: float  # of those with the query's class, the share left out
+    preservation: float  # of those with another class, the share kept
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,10 @@ def find_left_out(coding: SelectiveCoding, embeddings: np.ndarray, labels: np.nd
                 if rows[0] <= number <= rows[-1]:
                     queries[number].append(out[number - int(rows[0])].nonzero()[:, 0].numpy())
     pairs = len(z) * (len(z) - 1)
+    true = pairs - alike
     levels = [
-        OfLevel(out / pairs, hit / max(out, 1), hit / max(alike, 1)) for out, hit in zip(left_out, hits, strict=True)
+        OfLevel(out / pairs, hit / max(out, 1), hit / max(alike, 1), (true - (out - hit)) / max(true, 1))
+        for out, hit in zip(left_out, hits, strict=True)
     ]
     return LeftOut(levels, alike / pairs, queries)
 
@@ -137,14 +140,16 @@ def show_negatives(
     labels = assigned.labels[sample]
     found = find_left_out(coding, assigned.embeddings[sample], labels, choose_queries(labels, queries))
     numbers["negatives"] = _numbers_of(found, sample)
-    precision, share, recall = (
-        " / ".join(f"{getattr(level, name):.1%}" for level in found.levels) for name in ("precision", "share", "recall")
+    precision, share, recall, preservation = (
+        " / ".join(f"{getattr(level, name):.1%}" for level in found.levels)
+        for name in ("precision", "share", "recall", "preservation")
     )
     caption = (
         "Query images on the left, and beside each the negatives that the run's selection leaves out for it at each "
         "level, chosen by chance as in training. Green frame: an image of the query's class, rightly left out; "
         f"orange: of another class. Over {len(sample)} queries, from the bottom level to the top: {share} of the "
-        f"candidates are left out, with precision {precision} (chance: {found.chance:.1%}) and recall {recall}."
+        f"candidates are left out, with precision {precision} (chance: {found.chance:.1%}) and recall {recall}; of the "
+        f"images of other classes {preservation} are kept."
     )
     arguments = found, sample, labels, assigned.names, thumbnails
     return [Picture("negatives", "Negatives left out for a query", caption, lambda: draw_negatives(*arguments))]

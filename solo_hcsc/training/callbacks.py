@@ -15,7 +15,10 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from solo_hcsc.cli.errors import UserError, note, started_by_lightning
 from solo_hcsc.data.images import UnreadableFiles
 from solo_hcsc.data.loaders import derive_seed, seed_host
+from solo_hcsc.hcsc.errors import NotFinite
 from solo_hcsc.training.saving import Checkpoints
+
+AGAINST_NAN = "try a lower --lr, more --warmup_epochs or --precision 32"
 
 
 class SeedSteps(Callback):
@@ -92,10 +95,7 @@ class StopOnNonFiniteLoss(Callback):
         guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
         which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
         became = "is not finite in another process" if torch.isfinite(loss) else f"became {float(loss)}"
-        raise UserError(
-            f"{which} {became} at {where}; {self.checkpoints.rescue()}; "
-            "try a lower --lr, more --warmup_epochs or --precision 32"
-        )
+        raise UserError(f"{which} {became} at {where}; {self.checkpoints.rescue()}; {AGAINST_NAN}")
 
 
 class EndTogether(Callback):
@@ -103,8 +103,9 @@ class EndTogether(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         children = getattr(trainer.strategy.launcher, "procs", [])
-        if isinstance(exception, UserError):
-            while exception.alone and children:  # else they would wait for this process, and then for its answer
+        if isinstance(exception, UserError | NotFinite):
+            alone = isinstance(exception, NotFinite) or exception.alone  # the one process that clusters raises it
+            while alone and children:  # else they would wait for this process, and then for its answer
                 children.pop().kill()  # off the list, on which Lightning's observer looks for reasons to kill this one
             return
         if started_by_lightning() and "peer" in str(exception):  # the one that was lost, or the main process, speaks

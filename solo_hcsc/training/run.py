@@ -14,8 +14,10 @@ from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.devices import Devices
 from solo_hcsc.cli.errors import UserError, is_main_process, stop
 from solo_hcsc.framework import random_string
+from solo_hcsc.hcsc.errors import NotFinite
 from solo_hcsc.training import lightning
 from solo_hcsc.training.callbacks import (
+    AGAINST_NAN,
     EndTogether,
     EpochCost,
     PlateausBeforeSaving,
@@ -167,7 +169,7 @@ class Run:
             raise
 
     def fit(self, model: LightningModule, train: Any, val: Any) -> None:
-        """Trains; a signal, or a disk that fails on the way, ends the run with the reason."""
+        """Trains; a signal, a disk that fails on the way, or a NaN to cluster ends the run with the reason."""
         if self.resume is not None and is_main_process():
             remove_unfinished(self.resume.parent)
         try:
@@ -178,6 +180,8 @@ class Run:
             if isinstance(ended.__context__, KeyboardInterrupt):
                 stop(f"interrupted; {self.checkpoints.rescue()}", 130)
             raise
+        except NotFinite as error:
+            raise UserError(f"{error}; {self.checkpoints.rescue()}; {AGAINST_NAN}") from error
         except OSError as error:
             if error.errno not in DISK_ERRORS:
                 raise

@@ -31,7 +31,7 @@ def run(name, folder, *flags):
 def test_step(tmp_path, capsys):
     record = run("step", tmp_path)
     ways = [(row["threads"], row["way"]) for row in record["rows"]]
-    assert len(ways) == len(set(ways)) == 8
+    assert len(ways) == len(set(ways)) == 10
     for row in record["rows"]:
         assert row["median_seconds"] > 0
         assert row["peak_bytes"] > 0

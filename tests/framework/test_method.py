@@ -50,6 +50,7 @@ def test_everything_the_paper_follows_is_logged(custom, tmp_path):
         assert 0 <= final(tmp_path, f"left_out_{level}") <= 1
         assert 0 <= final(tmp_path, f"left_out_precision_{level}") <= 1
         assert 0 <= final(tmp_path, f"left_out_recall_{level}") <= 1
+        assert 0 <= final(tmp_path, f"left_out_preservation_{level}") <= 1
         assert 1 <= final(tmp_path, f"clusters_{level}") <= 6
         assert 0 < final(tmp_path, f"temperature_min_{level}") <= final(tmp_path, f"temperature_max_{level}")
     assert final(tmp_path, "clustering_seconds") > 0
@@ -261,6 +262,38 @@ def test_loss_that_is_not_finite_names_the_term(custom, tmp_path, monkeypatch, c
         run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
     assert stopped.value.code == 2
     assert "the loss (instance_loss_0) became nan at step 0 of epoch 0" in capsys.readouterr().err
+
+
+def last_line_of_a_run(name, spoiled, custom, tmp_path, monkeypatch, capsys):
+    """Of one in whose second epoch the momentum projector has a NaN from the call of a method of HCSC on."""
+    original = getattr(HCSC, name)
+
+    def spoil(self, *args):
+        if self.current_epoch == 1:
+            self.momentum_projector[-1].bias.data[0] = float("nan")
+        return original(self, *args)
+
+    monkeypatch.setattr(HCSC, name, spoil)
+    with pytest.raises(SystemExit) as stopped:
+        run_here("pretrain", *custom, *SMALL, *TREE, *spoiled, "--max_epochs", "3", "--checkpoint_dir", tmp_path)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"last good checkpoint: {only(tmp_path, '*ep=0.ckpt')}" in error
+    return error
+
+
+def test_clustering_of_embeddings_that_are_not_finite_names_the_last_checkpoint(custom, tmp_path, monkeypatch, capsys):
+    flags = ["--clustered_features", "images"]
+    error = last_line_of_a_run("cluster", flags, custom, tmp_path, monkeypatch, capsys)
+    assert error.startswith("error: the embeddings of 36 of 36 images to cluster are NaN or infinite; last good")
+
+
+@pytest.mark.parametrize("preset", ["recommended", "official"])
+def test_keys_that_are_not_finite_are_named(preset, custom, tmp_path, monkeypatch, capsys):
+    flags = ["--preset", preset]
+    error = last_line_of_a_run("training_step", flags, custom, tmp_path, monkeypatch, capsys)
+    assert error.startswith("error: the loss (keys, ")
+    assert "became nan at step 4 of epoch 1" in error
 
 
 BAD = {

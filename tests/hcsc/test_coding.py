@@ -11,12 +11,12 @@ from solo.losses.moco import moco_loss_func
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from solo_hcsc.hcsc import coding as coding_module
-from solo_hcsc.hcsc.coding import SelectiveCoding, precision_and_recall
+from solo_hcsc.hcsc.coding import SelectiveCoding, selection_quality
 from solo_hcsc.hcsc.errors import ArgumentError
-from solo_hcsc.hcsc.hierarchy import build_hierarchy
+from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, build_hierarchy
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.processes import Processes
-from solo_hcsc.hcsc.selection import instance_keep_probability, prototype_keep_probability
+from solo_hcsc.hcsc.selection import instance_keep_probability, prototype_keep_probability, similarity
 
 D, N = 8, 120
 
@@ -88,10 +88,14 @@ def test_loss_is_eq_10_for_what_was_left_out(preset, monkeypatch):
         assert coded.parts[f"left_out_{level}"] == pytest.approx(coded.left_out()[level].float().mean().item())
 
 
+CLAMPED = {"left_out": "zero_logit", "clamp_probabilities": True}  # the released code's options of Eq. 4 and 6
+
+
 @pytest.mark.parametrize("clustered", [True, False])
 @pytest.mark.parametrize("shares_draws", [True, False])
-def test_keys_of_the_querys_own_image_are_no_negatives(shares_draws, clustered):
-    coding = make(clustered=clustered, prototype_loss=False)
+@pytest.mark.parametrize("flags", [{}, CLAMPED], ids=["removed", "clamped"])
+def test_keys_of_the_querys_own_image_are_no_negatives(flags, shares_draws, clustered):
+    coding = make(clustered=clustered, prototype_loss=False, **flags)
     coding.shares_draws = shares_draws
     index, keys = torch.arange(6), [unit(6, D, seed=2), unit(6, D, seed=3)]
     same_image = torch.stack([coding.enqueue(key, index, 0) for key in keys], dim=1)
@@ -104,7 +108,10 @@ def test_keys_of_the_querys_own_image_are_no_negatives(shares_draws, clustered):
         for query, of_query in enumerate(out):
             others = [place for place in range(24) if place not in same_image[query] and not of_query[place]]
             against = torch.cat([keys[0][query : query + 1], coding.queue.keys[others]])
-            expected.append(F.cross_entropy(z[query : query + 1] @ against.T / 0.2, torch.tensor([0])))
+            logits = z[query : query + 1] @ against.T / 0.2
+            if flags:
+                logits = F.pad(logits, (0, int(of_query.sum())))
+            expected.append(F.cross_entropy(logits, torch.tensor([0])))
         if clustered:
             torch.testing.assert_close(coded.parts[f"left_out_{level}"], out.float().sum() / (6 * (24 - 2)))
     expected = torch.stack(expected).mean()
@@ -130,12 +137,18 @@ def test_shared_draws_have_eq_4s_frequencies_and_are_independent(number):
     assert (correlation / scale / scale[:, None] - torch.eye(len(scale))).abs().max() < 5 / times**0.5
 
 
-def test_parents_are_drawn_with_eq_7s_frequencies(monkeypatch):
-    coding = make()
+@pytest.mark.parametrize("preset", ["recommended", "official"])
+def test_parents_are_drawn_with_eq_7s_frequencies(preset):
+    coding = make(preset=preset)
+    coding.tree.temperatures_1 *= 0.15  # so that some prototypes almost surely belong to a parent
     prototypes, _, parents = coding.level(0)
     upper, upper_temperatures, _ = coding.level(1)
     clusters = torch.tensor([0, 4])
     keep = prototype_keep_probability(prototypes, upper, upper_temperatures, parents, clusters).double()
+    if preset == "official":
+        assert (keep > 0.999).any()
+        assert (keep < 0.0001).any()
+        keep = keep.clamp(0.0001, 0.999)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack([~coding._prototype_mask(clusters, 0, generator) for _ in range(20_000)]).double()
     error = (keep * (1 - keep) / len(drawn)).sqrt()
@@ -154,36 +167,107 @@ def test_a_new_tree_redraws_the_queues_clusters_and_a_new_key_draws_its_own():
     assert torch.equal(coding.queue.clusters[:, 3:], second[:, 3:])
 
 
-def test_official_preset_is_the_released_codes_loss_and_gradient(monkeypatch):
+# The default way draws only prototypes pair by pair; the direct one first makes the three levels' instance masks.
+PROTOTYPES_FROM = {True: 0, False: 3}
+
+
+@pytest.mark.parametrize("shares_draws", [True, False])
+@pytest.mark.parametrize("local_selection", [True, False])
+def test_official_preset_is_the_released_codes_loss_and_gradient(shares_draws, local_selection, monkeypatch):
     drawn = record(monkeypatch, "keep_by_chance")
-    z, key, index, local = batch()
+    z, key, index, _ = batch()
+    local = [unit(6, D, seed=seed).requires_grad_() for seed in (4, 5)]
     z.requires_grad_()
-    coding = make(preset="official")
-    loss = coding(z, key, index, local, 1.0).loss
-    loss.backward()
+    coding = make(preset="official", local_selection=local_selection)
+    coding.shares_draws = shares_draws
+    coded = coding(z, key, index, local, 1.0)
+    coded.loss.backward()
 
     levels = [coding.level(number) for number in range(3)]
     clusters = [coding.tree.assignments[number, index].tolist() for number in range(3)]
-    masks = [mask.numpy() for mask in drawn]
+    instances = [~mask.numpy() for mask in coded.left_out()]
+    of_protos = [mask.numpy() for mask in drawn[PROTOTYPES_FROM[shares_draws] :]]
+    assert len(of_protos) == 2 * 3, "two levels, for the query and each crop"
+    assert not all((one == other).all() for one, other in zip(of_protos[2:4], of_protos[4:], strict=True))
+    keep = [[*of_protos[first : first + 2], None] for first in (0, 2, 4)]
     prototypes = [p.double().numpy() for p, _, _ in levels]
     temperatures = [t.double().numpy() for _, t, _ in levels]
     highest = [int(coding.tree.assignments[number].max()) for number in range(3)]
+    keys = key.double().numpy(), coding.queue.keys.double().numpy()
+    of_crops = instances if local_selection else [np.ones_like(instances[0])]
 
-    def released(queries):
-        instance = oracles.released_instance(
-            queries, key.double().numpy(), coding.queue.keys.double().numpy(), masks[:3], 0.2
-        )
-        keep = [masks[3], masks[4], None]
-        return instance + oracles.released_prototype(queries, prototypes, temperatures, clusters, keep, highest)
+    def released(queries, crops):
+        instance = oracles.released_instance(queries, *keys, instances, 0.2)
+        tree = prototypes, temperatures, clusters
+        proto = oracles.released_prototype(queries, *tree, keep[0], highest)
+        return instance + proto + oracles.released_local(crops, *keys, of_crops, 0.2, *tree, keep[1:], highest)
 
-    queries = z.detach().double().numpy()
-    assert loss.item() == pytest.approx(released(queries), rel=1e-5)
+    queries, crops = z.detach().double().numpy(), [crop.detach().double().numpy() for crop in local]
+    assert coded.loss.item() == pytest.approx(released(queries, crops), rel=1e-5)
     for b in range(2):
         for d in range(D):
             step = np.zeros_like(queries)
             step[b, d] = 1e-6
-            slope = (released(queries + step) - released(queries - step)) / 2e-6
+            slope = (released(queries + step, crops) - released(queries - step, crops)) / 2e-6
             assert z.grad[b, d].item() == pytest.approx(slope, abs=1e-5)
+            slope = released(queries, [crops[0] + step, crops[1]]) - released(queries, [crops[0] - step, crops[1]])
+            assert local[0].grad[b, d].item() == pytest.approx(slope / 2e-6, abs=1e-5)
+
+
+def test_official_preset_has_the_direct_ways_expectations():
+    """Losses, gradients and shares of the left-out: means of many draws, each with a queue that draws anew."""
+    z, key, index, _ = batch()
+    local, times = [unit(6, D, seed=4)], 1500
+    means, errors = [], []
+    for shares_draws in (True, False):
+        coding = make(preset="official", temperature=0.1)
+        coding.shares_draws = shares_draws
+        rows = []
+        for _ in range(times):
+            coding._draw_in_queue(slice(None), coding.queue.keys)
+            views = [view.clone().requires_grad_() for view in (z, *local)]
+            coded = coding(views[0], key, index, views[1:], 1.0)
+            coded.loss.backward()
+            numbers = [coded.loss.detach(), *(coded.parts[f"left_out_{level}"] for level in range(3))]
+            rows.append(torch.cat([torch.stack(numbers), *(view.grad[:, :3].flatten() for view in views)]))
+        values = torch.stack(rows).double()
+        means.append(values.mean(0))
+        errors.append(values.std(0) / times**0.5)
+    deviation = (means[0] - means[1]) / (errors[0] ** 2 + errors[1] ** 2).sqrt()
+    assert deviation.abs().max() < 4
+
+
+def uneven_images(tight):
+    """Twenty corners: of half of them the images lie within `tight`, which gives these a temperature near 0."""
+    corners = F.normalize(torch.cat([torch.eye(D), -torch.eye(D), unit(4, D, seed=1)]), dim=1)
+    spread = torch.where(torch.arange(20) % 2 == 0, tight, 0.2)[:, None]
+    return F.normalize((corners + spread * unit(6, 20, D, seed=2)).flatten(0, 1), dim=1)
+
+
+@pytest.mark.parametrize("tight", [1e-5, 0.0])
+def test_official_temperatures_have_their_floor_only_where_instances_are_selected(tight):
+    flags = {"num_prototypes": [20, 5, 3], "clustered": False, "prototype_selection": False}
+    official, ours = make(preset="official", **flags), make(**flags)
+    for coding in (official, ours):
+        coding.cluster(0, uneven_images(tight))
+    assert ours.level(0).temperatures.min() == np.float32(MIN_TEMPERATURE)
+    levels = [official.level(number) for number in range(3)]
+    temperatures = levels[0].temperatures
+    assert 0 < temperatures.min() < MIN_TEMPERATURE, "not 0, by which the released code divides: its loss is NaN there"
+
+    scores = similarity(official.queue.keys, levels[0].prototypes, temperatures.clamp(min=MIN_TEMPERATURE))
+    torch.testing.assert_close(official.queue.partitions[0], scores.logsumexp(dim=1))
+    z, key, index, local = batch()
+    z.requires_grad_()
+    coded = official(z, key, index, local, 1.0)
+    coded.loss.backward()
+    found = sum(coded.parts[f"prototype_loss_{level}"].item() for level in range(3)) / 3
+    columns = [[getattr(level, name).double().numpy() for level in levels] for name in ("prototypes", "temperatures")]
+    clusters = official.tree.assignments[:, index].tolist()
+    queries = z.detach().double().numpy()
+    expected = oracles.released_prototype(queries, *columns, clusters, [None] * 3, official.tree.highest)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert z.grad.isfinite().all()
 
 
 def record(monkeypatch, name):
@@ -209,9 +293,21 @@ def test_small_crops_are_further_queries():
     assert mean.item() == pytest.approx((alone[0] + (alone[1] + alone[2]) / 2).item(), rel=1e-5)
     total = make(**plain, prototype_loss=False, local_views="sum")(z, key, index, local, 1.0).loss
     assert total.item() == pytest.approx(sum(alone).item(), rel=1e-5)
-    for other in ({"prototype_loss": False}, {"instance_loss": False, "instance_selection": False}):
-        losses = [make(local_selection=flag, **other)(z, key, index, local, 1.0).loss for flag in (True, False)]
-        assert losses[0] != losses[1]
+
+
+def test_selection_for_small_crops_has_a_switch_for_instances_and_one_for_prototypes():
+    z, key, index, _ = batch()
+    local = [unit(6, D, seed=seed) for seed in (4, 5)]
+
+    def loss(**flags):
+        return make(**flags)(z, key, index, local, 1.0).loss.item()
+
+    instances, prototypes = {"prototype_loss": False}, {"instance_loss": False, "instance_selection": False}
+    assert loss(**instances, local_selection=False) != loss(**instances)
+    assert loss(**instances, local_proto_selection="none") == loss(**instances)
+    assert loss(**prototypes, local_selection=False) == loss(**prototypes)
+    ways = [loss(**prototypes, local_proto_selection=way) for way in ("query", "crop", "none")]
+    assert len(set(ways)) == 3
 
 
 ABLATION = {  # the rows of the paper's table: hierarchy, instance loss, prototype loss, and the two selections
@@ -333,7 +429,7 @@ class NoGenerator:
         return None
 
 
-@pytest.mark.parametrize("preset", ["recommended", "paper"])
+@pytest.mark.parametrize("preset", ["recommended", "paper", "official"])
 def test_step_on_a_gpu_waits_for_nothing(preset):
     """A pretended GPU has shapes but no values: what a real one would have to be waited for raises."""
     keys = {"clustered_features": "keys", "clustered_encoder": "momentum"}
@@ -347,7 +443,7 @@ def test_step_on_a_gpu_waits_for_nothing(preset):
         coded = coding(z, key, index, [z], 1.0, same_image)  # with its gradient; the backward pass only scales it
         coding.memory.remember(key, index)
         assert coding.queue.age(4).shape == ()
-        precision_and_recall(coded.left_out()[0], index, coding.queue.labels, same_image)
+        selection_quality(coded.left_out()[0], index, coding.queue.labels, same_image)
         coded = coding.step([z], [key], index, epoch=0, step=4, labels=index, local=[z])
         assert coded.queue_age(5).shape == ()
         for waits in (coded.loss.item, coding.queue.labels.nonzero):  # what this test relies on
@@ -355,20 +451,32 @@ def test_step_on_a_gpu_waits_for_nothing(preset):
                 waits()
 
 
-def test_precision_and_recall_of_left_out_negatives():
+def test_quality_of_selection_by_hand():
     left_out = torch.tensor([[True, True, False, False, False], [False, True, False, True, False]])
     labels, queue_labels, same_image = torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1, 1]), torch.tensor([[4], [4]])
-    precision, recall = precision_and_recall(left_out, labels, queue_labels, same_image)
-    assert precision.item() == pytest.approx(2 / 4)  # queue entry 0 for query 0, entry 1 for query 1
-    assert recall.item() == pytest.approx(2 / 3)
+    quality = selection_quality(left_out, labels, queue_labels, same_image)
+    assert quality.precision.item() == pytest.approx(2 / 4)  # queue entry 0 for query 0, entry 1 for query 1
+    assert quality.recall.item() == pytest.approx(2 / 3)
+    assert quality.preservation.item() == pytest.approx(2 / 3)  # entries 0 and 2 for query 1, but not 1 for 0
+
+
+def test_quality_of_selection_by_loops():
+    generator = torch.Generator().manual_seed(0)
+    same_image = torch.arange(12).view(6, 2)
+    left_out = (torch.rand(6, 40, generator=generator) < 0.3).scatter(1, same_image, False)
+    labels, queue_labels = torch.arange(6) % 3, torch.randint(-1, 3, (40,), generator=generator)
+    arrays = (x.numpy() for x in (left_out, labels, queue_labels, same_image))
+    quality = selection_quality(left_out, labels, queue_labels, same_image)
+    assert [value.item() for value in quality] == pytest.approx(oracles.negative_selection(*arrays))
 
 
 # ---- state ----
 
 
-def test_state_loads_strictly_with_another_number_of_clusters_and_goes_on_the_same():
-    coding = make()
-    other = make(seed=9)
+@pytest.mark.parametrize("preset", ["recommended", "official"])
+def test_state_loads_strictly_with_another_number_of_clusters_and_goes_on_the_same(preset):
+    coding = make(preset=preset)
+    other = make(preset=preset, seed=9)
     other.install(build_hierarchy(unit(N, D, seed=3), replace(other.options, min_cluster_size=15)), epoch=5)
     assert other.kept != coding.kept
     z, key, index, local = batch()
@@ -426,6 +534,32 @@ def test_tree_without_its_images_clusters_gives_them_the_nearest():
     clusters = coding.find_clusters(coding.cosines(z), torch.arange(20))
     assert torch.equal(torch.stack(clusters), tree.assign(z))
     assert coding(z, z, torch.arange(20), [], 1.0).loss.isfinite()
+
+
+# ---- what is not finite ----
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper", "official"])
+@pytest.mark.parametrize("shares_draws", [True, False])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_loss_is_nan_where_an_input_is_not_finite_and_says_which(preset, shares_draws, value):
+    """In the direct way of preset `official` such an entry of the queue is always left out, with the logit 0."""
+    z, key, index, _ = batch()
+    coding = make(preset=preset)
+    coding.shares_draws = shares_draws
+    finite = coding.step([z], [key], index, epoch=0, step=0)
+    assert finite.loss.isfinite()
+    assert all(total.isfinite() for total in finite.inputs.values())
+    coding.queue.keys[20, 3] = value
+    coded = coding.step([z], [key], index, epoch=0, step=1)
+    assert coded.loss.isnan()
+    assert [name for name, total in coded.inputs.items() if not total.isfinite()] == ["queue"]
+
+
+def test_second_pairs_keys_are_among_the_inputs():
+    coding, (z, key, index, _) = make(symmetric=True, batch_negatives=False), batch()
+    coded = coding.step([z, z], [key, key * float("nan")], index, epoch=0, step=0)
+    assert [name for name, total in coded.inputs.items() if not total.isfinite()] == ["keys"]
 
 
 # ---- clustering and whole steps ----
@@ -530,6 +664,19 @@ def test_step_without_labels_keeps_none():
 def test_step_refuses_more_keys_than_the_queue_takes():
     with pytest.raises(ArgumentError, match="`queue_size` 4: smaller than the 6 keys of a batch"):
         make(queue_size=4).step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=0)
+
+
+def test_processes_of_preset_official_keep_the_same():
+    """Their queries differ, and the pairs that are left out for them, but not what the queue's entries draw."""
+    codings = [make(preset="official") for _ in range(2)]
+    keys = unit(6, D, seed=2)
+    for step in range(3):
+        for rank, coding in enumerate(codings):
+            processes = Processes(rank, 2, lambda values: torch.cat([values, values]))
+            queries, index = unit(6, D, seed=step)[rank::2], torch.arange(6)[rank::2]
+            coding.step([queries], [keys[:3]], index, epoch=0, step=step, processes=processes)
+    for (name, ours), theirs in zip(codings[0].named_buffers(), codings[1].buffers(), strict=True):
+        assert torch.equal(ours, theirs), name
 
 
 @pytest.mark.parametrize("preset", ["recommended", "paper"])

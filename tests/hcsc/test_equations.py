@@ -132,10 +132,20 @@ SHARED = {  # queries, entries, clusters they have in common, and the way that t
 }
 
 
+def some_rare_pairs(drawn, asked, same_image, chance, generator):
+    """Places as `rare_pairs` gives them, with any chance; and two that are none."""
+    free = ~selection.left_out_masks(drawn, asked)
+    free = torch.stack([of_level.scatter(1, same_image, False) for of_level in free])
+    places = (free & (torch.rand(free.shape, generator=generator) < chance)).view(-1).nonzero()[:, 0]
+    return torch.cat([places, torch.full((2,), free.numel())])
+
+
 @pytest.mark.parametrize("shape", SHARED)
 @pytest.mark.parametrize("tau", [0.2, losses.LEAST_TEMPERATURE])
 @pytest.mark.parametrize("in_queue", [0, 2])
-def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau, in_queue):
+@pytest.mark.parametrize("left_out", ["removed", "zero_logit"])
+@pytest.mark.parametrize("chance", [None, 0.01])
+def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau, in_queue, left_out, chance):
     batch, size, clusters, way = SHARED[shape]
     generator = torch.Generator().manual_seed(0)
     z, key, queue = unit(batch, D, seed=1).float(), unit(batch, D, seed=2).float(), unit(size, D, seed=3).float()
@@ -146,10 +156,13 @@ def test_shared_draws_give_the_same_losses_and_gradients_as_masks(shape, tau, in
     drawn[2] += 1000  # and one whose clusters are in no query's reach
     pairs, _ = losses._left_out(drawn, asked, torch.ones(batch, size))
     assert type(pairs).__name__ == way
+    rare = None if chance is None else some_rare_pairs(drawn, asked, same_image, chance, generator)
     fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
-    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, asked, same_image)
-    keep = [a != c[:, None] for a, c in zip(drawn, asked, strict=True)]
-    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask, same_image=same_image) for mask in keep])
+    mean, levels = losses.selected_info_nce(fast, key, queue, tau, drawn, asked, same_image, left_out, rare)
+    keep = torch.stack([a != c[:, None] for a, c in zip(drawn, asked, strict=True)])
+    if rare is not None:
+        keep.view(-1)[rare[:-2]] = False
+    expected = torch.stack([losses.info_nce(slow, key, queue, tau, mask, left_out, same_image) for mask in keep])
     (3 * mean).backward()
     (3 * expected.mean()).backward()
     torch.testing.assert_close(levels, expected, rtol=1e-5, atol=1e-5)
@@ -183,12 +196,16 @@ def test_shared_draws_gradient_agrees_with_finite_differences():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("selecting", [True, False])
-def test_prototype_loss_from_known_products_is_the_same(kind, selecting):
+@pytest.mark.parametrize("left_out", ["removed", "zero_logit"])
+@pytest.mark.parametrize("outside_batch", [True, False])
+def test_prototype_loss_from_known_products_is_the_same(kind, selecting, left_out, outside_batch):
     z, _, _, prototypes, temperatures, _, _, clusters, _ = case(kind)
     keep = masks(B, len(prototypes)) if selecting else None
+    candidates = torch.ones(len(prototypes), dtype=torch.bool).index_fill(0, clusters, False) if outside_batch else None
     fast, slow = z.clone().requires_grad_(), z.clone().requires_grad_()
-    loss = losses.selected_proto_nce(fast, prototypes, temperatures, clusters, keep, z @ prototypes.T)
-    expected = losses.proto_nce(slow, prototypes, temperatures, clusters, keep)
+    against = prototypes, temperatures, clusters, keep
+    loss = losses.selected_proto_nce(fast, *against, z @ prototypes.T, left_out, candidates)
+    expected = losses.proto_nce(slow, *against, left_out, candidates)
     (2 * loss).backward()
     (2 * expected).backward()
     torch.testing.assert_close(loss, expected)
@@ -251,6 +268,79 @@ def test_draws_have_the_equations_frequencies_and_are_independent(equation):
     scale = correlation.diagonal().sqrt().clamp(min=1e-6)
     correlation = correlation / scale / scale[:, None] - torch.eye(keep.size(1))
     assert correlation.abs().max() < 5 / len(draws) ** 0.5
+
+
+def test_sparse_places_are_independent_trials():
+    times, count, chance = 20_000, 30, 0.03
+    generator = torch.Generator().manual_seed(0)
+    places = [selection.sparse_places(count, chance, generator, torch.device("cpu")) for _ in range(times)]
+    assert len({len(found) for found in places}) == 1, "processes draw equally many numbers"
+    hits = torch.zeros(times, count + 1, dtype=torch.float64)
+    for row, found in zip(hits, places, strict=True):
+        assert len(set(found[found < count].tolist())) == (found < count).sum()
+        row[found] = 1
+    hits = hits[:, :count]
+    error = (chance * (1 - chance) / times) ** 0.5
+    assert (hits.mean(0) - chance).abs().max() < 4 * error
+    centred = hits - chance
+    correlation = centred.T @ centred / times / (chance * (1 - chance)) - torch.eye(count)
+    assert correlation.fill_diagonal_(0).abs().max() < 5 / times**0.5
+
+
+@pytest.mark.parametrize("least", [0.001, 0.04, 0.3])
+def test_clamped_draws_have_the_direct_ways_frequencies_and_are_independent(least):
+    """Drawn clusters and rare pairs together leave out with max(p, least), as 1 - clamp(1 - p, max=1 - least) does."""
+    _, _, queue, prototypes, temperatures, upper, upper_temperatures, clusters, parents = case("random")
+    levels = [(prototypes, temperatures * 0.8), (upper, upper_temperatures)]
+    asked = torch.stack([clusters, parents[clusters]])
+    keep = torch.stack(
+        [selection.instance_keep_probability(queue, *level, of) for level, of in zip(levels, asked, strict=True)]
+    )
+    out = (1 - keep).clamp(min=least)
+    assert (keep > 1 - least).any()
+    assert (keep < 1 - least).any()
+    times = 40_000
+    generator = torch.Generator().manual_seed(0)
+    entries = queue.repeat(times, 1)  # every draw is one of an entry of its own
+    drawn = torch.stack([selection.draw_clusters(entries, *level, generator) for level in levels])
+    partitions = torch.stack([selection.log_partitions(entries, *level) for level in levels])
+    of_queries = [
+        torch.stack([column[of] for column, of in zip(columns, asked, strict=True)])
+        for columns in zip(*levels, strict=True)
+    ]
+    none = torch.empty(B, 0, dtype=torch.long)
+    rare = selection.rare_pairs(entries, partitions, drawn, asked, *of_queries, none, least, generator)
+    places = rare[rare < 2 * B * len(entries)]
+    assert len(places.unique()) == len(places)
+    assert not selection.left_out_masks(drawn, asked).view(-1)[places].any(), "none is left out already"
+    left_out = selection.left_out_masks(drawn, asked, rare).view(2, B, times, Q)
+    counts = left_out.sum(dim=2).double()
+    deviation = (counts - times * out) / (times * out * (1 - out)).sqrt()
+    assert deviation.abs().max() < 4
+    # Queries of one cluster share an entry's draw, but entries share nothing: chi-square over those of each query.
+    chi_square = (deviation**2).sum(dim=2)
+    assert ((chi_square - Q).abs() < 4 * (2 * Q) ** 0.5).all()
+    for of_query in left_out.double().flatten(0, 1):
+        centred = of_query - of_query.mean(0)
+        scale = centred.std(0, correction=0).clamp(min=1e-6)
+        covariance = (centred.T @ centred / times).fill_diagonal_(0)
+        # one coincidence more for entries that are hardly ever left out
+        assert (covariance.abs() < 5 * scale * scale[:, None] / times**0.5 + 1 / times).all()
+
+
+def test_rare_pairs_are_never_of_the_querys_image():
+    _, _, queue, prototypes, temperatures, _, _, clusters, _ = case("random")
+    drawn, partitions = torch.full((1, Q), -1), selection.log_partitions(queue, prototypes, temperatures * 0.01)[None]
+    same_image = torch.arange(2 * B).view(B, 2)
+    of_queries = prototypes[clusters][None], temperatures[clusters][None] * 0.01
+    masks = torch.zeros(1, B, Q, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        draws = queue, partitions, drawn, clusters[None], *of_queries
+        rare = selection.rare_pairs(*draws, same_image, 0.2, generator)
+        masks |= selection.left_out_masks(drawn, clusters[None], rare)
+    assert not masks[0].gather(1, same_image).any()
+    assert masks.any(dim=1).all()
 
 
 def test_draws_repeat_with_the_generators_seed():

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from sklearn.metrics import adjusted_rand_score
 
 from solo_hcsc.hcsc import hierarchy, kmeans
-from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
+from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage, NotFinite
 from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
 from solo_hcsc.hcsc.options import Options
 
@@ -381,6 +381,15 @@ def test_tree_of_some_images_among_all(tree):
     assert torch.equal(among.assignments[:, images], tree.assignments)
     assert (among.assignments == -1).sum() == 3 * 260
     assert among.members(0, 0).tolist() == sorted(images[tree.members(0, 0)].tolist())
+
+
+@pytest.mark.parametrize("kind", ["plain", "fast"])
+@pytest.mark.parametrize("values", [[np.nan], [np.inf], [np.inf, -np.inf]])
+def test_embeddings_that_are_not_finite_are_counted(kind, values):
+    points = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    points[[3, 20], : len(values)] = torch.tensor(values)
+    with pytest.raises(NotFinite, match="the embeddings of 2 of 60 images to cluster are NaN or infinite"):
+        build_hierarchy(points, Options(num_prototypes=(4, 2), min_cluster_size=0, kmeans=kind))
 
 
 def test_no_cluster_that_is_large_enough():

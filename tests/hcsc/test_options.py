@@ -67,6 +67,8 @@ def test_presets_differ_as_documented():
     assert (paper.clamp_probabilities, official.clamp_probabilities) == (False, True)
     assert (paper.clustered_encoder, official.clustered_encoder) == ("online", "momentum")
     assert (paper.local_views, official.local_views) == ("mean", "sum")
+    assert (paper.local_proto_selection, official.local_proto_selection) == ("query", "crop")
+    assert (paper.temperature_floor, official.temperature_floor) == ("everywhere", "instances")
     assert (official.kmeans_seed, official.kmeans_iterations, official.kmeans_restarts) == ("level", 20, 5)
     assert (paper.clustered_features, official.clustered_features) == ("images", "images")
     assert (paper.kmeans, official.kmeans, recommended.kmeans) == ("plain", "plain", "fast")

@@ -154,6 +154,8 @@ def test_left_out_numbers_are_those_of_the_drawn_masks(analysed):
         assert level["share"] == pytest.approx(len(out) / len(pairs))
         assert level["precision"] == pytest.approx(hits / len(out))
         assert level["recall"] == pytest.approx(hits / len(same))
+        true = [pair for pair in pairs if pair not in same]
+        assert level["preservation"] == pytest.approx(len([pair for pair in true if not mask[pair]]) / len(true))
     positions = {image: place for place, image in enumerate(sample.tolist())}
     assert len({query["image"] // 12 for query in found["shown"]}) == 2  # of different classes
     for query in found["shown"]:
