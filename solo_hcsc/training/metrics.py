@@ -76,28 +76,30 @@ class MetricsFile(Logger):
         if not new and self._written >= 0:
             self._append(self._rows[self._written :])
         elif self._rows:
-            self._columns = sorted({*self._columns, *new})
+            columns = sorted({*self._columns, *new})
             part = self.file.with_name(f"{NAME}.part")
-            part.write_text(self._as_csv(self._rows, header=True), encoding="utf-8")
+            part.write_text(_as_csv(columns, self._rows, header=True), encoding="utf-8")
             os.replace(part, self.file)
+            self._columns = columns
         self._written = len(self._rows)
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if rows:
             with self.file.open("ab", buffering=0) as file:
-                file.write(self._as_csv(rows).encode())
-
-    def _as_csv(self, rows: list[dict[str, Any]], header: bool = False) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
-        if header:
-            writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+                file.write(_as_csv(self._columns, rows).encode())
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         self.save()
+
+
+def _as_csv(columns: list[str], rows: list[dict[str, Any]], header: bool = False) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
