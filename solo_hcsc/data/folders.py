@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sklearn.model_selection import train_test_split
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
@@ -73,6 +72,8 @@ class Part(Subset):
 
 def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     """A seeded part of the data set, with every class in its proportion where labels are known."""
+    from sklearn.model_selection import train_test_split  # takes a while to import, and most runs do without
+
     labels = labels_of(dataset) or None
     size = len(dataset)  # type: ignore[arg-type]
     try:

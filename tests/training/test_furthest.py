@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from tiny import SMALL, make_images, only, run_here
+from tiny import SMALL, make_images, only, run_here, where
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.training.checkpoints import find_checkpoint, load_checkpoint
@@ -16,16 +16,7 @@ FLAGS = ["--method", "mocov2plus", "--queue_size", "16", *SMALL, "--limit_train_
 @pytest.fixture
 def data(tmp_path):
     make_images(tmp_path / "train", classes=2, per_class=8)
-    return [
-        "--dataset",
-        "custom",
-        "--data_dir",
-        tmp_path,
-        "--train_dir",
-        "train",
-        "--checkpoint_dir",
-        tmp_path / "runs",
-    ]
+    return where(tmp_path)
 
 
 def set_clock_back(folder) -> None:
@@ -92,9 +83,8 @@ def test_flag_that_was_asked_for_is_a_difference_to_a_run_that_did_not_have_it(d
 def test_changed_image_is_noted(how, data, tmp_path, capsys):
     run_here("pretrain", *data, *FLAGS, "--max_epochs", 3, "--max_steps", 1)
     checkpoint = only(tmp_path / "runs", "*.ckpt")
-    (tmp_path / "train" / "class 0" / "0.png").write_bytes(
-        (tmp_path / "train" / "class 1" / "0.png").read_bytes() + b"x"
-    )
+    changed, other = (tmp_path / "train" / folder / "0.png" for folder in ("class 0", "class 1"))
+    changed.write_bytes(other.read_bytes() + b"x")
     words = [how] if how == "--auto_resume" else [how, checkpoint]
     run_here("pretrain", *data, *FLAGS, "--max_epochs", 3, *words)
     out, err = capsys.readouterr()
