@@ -4,7 +4,7 @@ solo-learn's flags are declared here and not by its own functions, so that a hel
 `tests/cli/test_flags.py` compares each with solo-learn's own. Only a method's own flags come from its class.
 """
 
-import math
+import os
 from argparse import SUPPRESS, Namespace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -38,6 +38,7 @@ METHODS = (
 )
 METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
 ONE = at_least(1)
+LONGEST_NAME = 200  # bytes; the ID, the epoch and the step follow it in a checkpoint's name, of 255 at most
 
 
 def method_names() -> list[str]:
@@ -308,11 +309,10 @@ def knn_parser(command: str, description: str) -> Parser:
     """The flags of commands that classify by a frozen encoder's nearest features."""
     parser = Parser(command, description, "--pretrained_feature_extractor PATH --dataset NAME [flags]")
     add_feature_flags(parser)
-    finite = Bound(lambda value: 0 < value < math.inf, "must be greater than 0 and finite")
     _add(
         parser.add_argument_group("KNN"),
         ("k", int, [10, 20, 100, 200], ONE, "neighbours to try; the best is reported"),
-        ("temperature", float, 0.07, finite, "of the votes' weights (cosine)"),
+        ("temperature", float, 0.07, POSITIVE, "of the votes' weights (cosine)"),
         ("distance_function", ("cosine", "euclidean"), "cosine", None, "between features"),
     )
     return parser
@@ -445,6 +445,8 @@ def check_training(flags: Namespace) -> None:
         raise UserError(f"--keep_best {flags.keep_best}: --limit_val_batches 0 leaves nothing to compare")
     if flags.name and "/" in flags.name:
         raise UserError(f"--name {flags.name}: is part of a file name and must not contain /")
+    if flags.name and len(os.fsencode(flags.name)) > LONGEST_NAME:
+        raise UserError(f"--name {flags.name[:20]}...: is part of a file name and must not exceed {LONGEST_NAME} bytes")
     if flags.scheduler == "step" and not flags.lr_decay_steps:
         raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
     if flags.lars and flags.optimizer != "sgd":

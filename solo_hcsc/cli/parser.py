@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -39,9 +40,13 @@ def below(limit: int) -> Bound:
 
 
 class Flags(argparse.Namespace):
-    """What was typed, which nothing changes later."""
+    """What was typed, which nothing changes later; `given` names the flags whose value is not their default."""
 
-    def __init__(self, **values: Any) -> None:
+    __slots__ = ("given",)
+    given: frozenset[str]
+
+    def __init__(self, given: Iterable[str] = (), **values: Any) -> None:
+        object.__setattr__(self, "given", frozenset(given))
         self.__dict__.update(values)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -131,10 +136,14 @@ class Parser(_Container, argparse.ArgumentParser):
             if (bound := getattr(action, "bound", None)) is not None:
                 value = getattr(flags, action.dest)
                 for number in value if isinstance(value, Sequence) else [value]:
-                    if isinstance(number, int | float) and not bound.allows(number):
+                    if isinstance(number, int | float) and not (math.isfinite(number) and bound.allows(number)):
                         shown = f"{number:g}" if isinstance(number, float) else number
-                        raise UserError(f"--{action.dest} {shown}: {bound.meaning}")
-        return Flags(**vars(flags)), others
+                        meaning = bound.meaning if math.isfinite(number) else f"{bound.meaning} and finite"
+                        raise UserError(f"--{action.dest} {shown}: {meaning}")
+        given = [
+            action.dest for action in self._actions if getattr(flags, action.dest, action.default) != action.default
+        ]
+        return Flags(given, **vars(flags)), others
 
     def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
         """Gives flags that solo-learn's methods declare, without help and bounds, theirs."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import check_labelled
 from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, take
+from solo_hcsc.commands import linear
 from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.training.settings import Wandb, check_wandb
 
@@ -64,6 +65,8 @@ def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict
     check_alike({**before, **{row.variant.name: row.flags for row in rows}})
     first = rows[0].flags
     check_test_images(flags, first)
+    commands = evaluations(flags, first)
+    check_images(flags, first)
     settings = {name: said(first, name) for name in SETTINGS}
     if flags.test_dir is not None:
         settings["test_dir"] = str(flags.test_dir)
@@ -73,7 +76,7 @@ def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict
         "out": flags.out,
         "seeds": tuple(flags.seeds),
         "variants": variants,
-        "evaluations": tuple(evaluations(flags, first)),
+        "evaluations": tuple(commands),
         "settings": settings,
     }
 
@@ -160,6 +163,25 @@ def check_test_images(flags: Namespace, first: Namespace) -> None:
             f"--test_dir {flags.test_dir}: is for --dataset custom; {first.dataset} has test images of its own"
         )
     check_folder("--test_dir", first.data_dir / flags.test_dir)
+
+
+def check_images(flags: Namespace, first: Namespace) -> None:
+    """Refuses images that are not those of the folder's runs, and too few for linear's batches, before any training."""
+    from solo_hcsc.data.folders import fingerprint
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.framework.datasets import labelled_split
+    from solo_hcsc.study.runner import check_same_images
+
+    source = take(ImageSource, first).located(needs_val=True)
+    if not source.in_folders:  # whose images are always the same
+        return
+    dataset: Any = labelled_split(source, "train")
+    check_same_images(flags.out, fingerprint(dataset, source.folder("train")))
+    if "linear" in flags.evaluations:
+        words = ["--dataset", first.dataset, "--pretrained_feature_extractor", ".", *in_quotes(flags, "linear")]
+        batch = linear.parse(words).batch_size
+        if batch > len(dataset):
+            raise UserError(f"--linear: --batch_size {batch}: there are only {len(dataset)} training images; lower it")
 
 
 def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":

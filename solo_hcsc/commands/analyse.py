@@ -138,7 +138,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) -> None:
-    """Pictures, then analysis.json; an earlier analysis in the folder is replaced as a whole."""
+    """Pictures, then analysis.json, each whole; what only an earlier analysis in the folder had goes last."""
     from solo_hcsc.report import figures
     from solo_hcsc.report.to_wandb import log_pictures
     from solo_hcsc.study.record import write_analysis
@@ -147,9 +147,6 @@ def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) ->
     drawn = {picture.name: figures.to_svg(f"analysis-{picture.name}", picture.draw) for picture in pictures}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "analysis.json").unlink(missing_ok=True)
-        for name in NAMES:
-            (folder / f"{name}.svg").unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from error
     for name, picture in drawn.items():
@@ -157,6 +154,8 @@ def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) ->
     if wandb.wandb:
         print(f"wandb: {log_pictures(pictures, main_numbers(record.numbers), wandb, folder)}", flush=True)
     write_analysis(folder, record)
+    for name in set(NAMES) - drawn.keys():  # of an earlier analysis
+        (folder / f"{name}.svg").unlink(missing_ok=True)
     print(f"{len(pictures)} pictures in {folder}; their captions and numbers in {folder / 'analysis.json'}")
 
 

@@ -57,6 +57,8 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
     flags, common = split(parser, argv, known)
     for name in flags.methods:
         check_method(name, "--methods")
+    if len(set(flags.methods)) < len(flags.methods):
+        raise UserError(f"--methods {' '.join(flags.methods)}: names a method twice")
     for name in known:
         if getattr(flags, name) and name not in flags.methods:
             raise UserError(f"--{name}: is not among --methods {' '.join(flags.methods)}")

@@ -52,7 +52,9 @@ def run(argv: Sequence[str]) -> None:
     source = "--train_dir" if flags.data_fraction == 1 else f"--data_fraction {flags.data_fraction:g}"
     batches = batches_per_epoch(source, work.images, job.loading.batch_size, job.devices, job.loop)
     try:
-        resume = find_resume(take(Resume, flags, recorded=work.flags), job.folder.parent, job.loop, work.model)
+        resume = find_resume(
+            take(Resume, flags, recorded=work.flags, given=flags.given), job.folder.parent, job.loop, work.model
+        )
     except FinishedError as finished:
         if not flags.auto_resume:
             raise
@@ -173,6 +175,7 @@ def prepare(job: Job) -> Work:
     """Seeds, reads the lists of images, and makes the method; nothing is written."""
     from pytorch_lightning import seed_everything
 
+    from solo_hcsc.data.folders import fingerprint
     from solo_hcsc.data.images import SkipUnreadable, UnreadableFiles
     from solo_hcsc.framework.datasets import Augmentation, centre_crops, pretraining_set, validation_set
     from solo_hcsc.framework.method import HCSC
@@ -193,6 +196,8 @@ def prepare(job: Job) -> Work:
         raise UserError(f"--keep_best {flags.keep_best} needs labelled validation images; give --val_dir")
 
     settings = {**job.settings, "num_images": len(train_set)}  # type: ignore[arg-type]
+    if source.in_folders:
+        settings["images"] = fingerprint(train_set, source.folder("train"))
     crops = None
     if job.dali_device is not None:
         from solo_hcsc.framework import dali  # an optional package that takes seconds to import

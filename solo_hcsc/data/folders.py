@@ -3,10 +3,10 @@
 import copy
 import os
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sklearn.model_selection import train_test_split
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
@@ -72,6 +72,8 @@ class Part(Subset):
 
 def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     """A seeded part of the data set, with every class in its proportion where labels are known."""
+    from sklearn.model_selection import train_test_split  # takes a while to import, and most runs do without
+
     labels = labels_of(dataset) or None
     size = len(dataset)  # type: ignore[arg-type]
     try:
@@ -141,6 +143,20 @@ def files_and_labels(dataset: Dataset) -> tuple[list[str], list[int]]:
         return dataset.images, [-1] * len(dataset)
     samples = dataset.samples  # type: ignore[attr-defined]
     return [file for file, _ in samples], [label for _, label in samples]
+
+
+MOST_SIZES = 100_000  # files whose sizes are looked at; more would take minutes on a network's disk
+
+
+def fingerprint(dataset: Dataset, root: Path) -> str:
+    """A hash of the files' names below `root`, their classes and sizes: other images have another one."""
+    files, labels = files_and_labels(whole(dataset))
+    digest = sha256()
+    for number, (file, label) in enumerate(zip(files, labels, strict=True)):
+        looked_at = number % max(1, len(files) // MOST_SIZES) == 0
+        size = os.stat(file).st_size if looked_at and os.path.exists(file) else -1
+        digest.update(f"{os.path.relpath(file, root)}\0{label}\0{size}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def refuse_single_class(dataset: Dataset, flag: str = "--train_dir") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
@@ -24,6 +24,8 @@ _DECODING_ERRORS = (
     struct.error,
     Image.DecompressionBombError,
 )
+_MOST_STRETCHED = 500  # longer over shorter side: resized by its shorter side, such an image takes 100 MB and more
+_ORIENTATION = 0x0112  # of EXIF
 _LONGEST_GAP = 100  # unreadable images in a row; more mean that the data set is not what it should be
 
 
@@ -39,20 +41,34 @@ class UnreadableImage(UserError):
 
 def class_folders(root: str | Path) -> list[str]:
     """Names of the folders in `root`, sorted; hidden ones, such as .ipynb_checkpoints, are no classes."""
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        _unlistable(error)
 
 
 def list_images(root: str | Path) -> list[str]:
     """Paths of all images below `root`, sorted; follows links, leaves out what is hidden."""
-    found = []
-    for folder, folders, names in os.walk(root, onerror=_unlistable, followlinks=True):
-        folders[:] = [name for name in folders if not (name.startswith(".") or _leads_back(Path(folder, name)))]
-        found += [os.path.join(folder, name) for name in names if _is_image(name)]
+    found, folders = [], [os.fspath(root)]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError as error:
+            _unlistable(error)
+        for entry in (entry for entry in entries if not entry.name.startswith(".")):
+            if entry.is_dir():
+                folders += [] if _leads_back(Path(entry.path)) else [entry.path]
+            elif entry.name.lower().endswith(IMG_EXTENSIONS):
+                if not entry.is_file():  # known without another look at the disk, but for links
+                    _refuse_pipe(entry.path)
+                found.append(entry.path)
     return sorted(found)
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMG_EXTENSIONS) and not name.startswith(".")
+def _refuse_pipe(path: str) -> None:
+    """Opening a pipe or a device may wait for ever, whatever its name ends with."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UnreadableImage(f"{on_one_line(path)}: not a file but a pipe or a device; remove it", path)
 
 
 def _leads_back(folder: Path) -> bool:
@@ -68,16 +84,29 @@ def _unlistable(error: OSError) -> NoReturn:
 
 
 def read_image(path: str) -> Image.Image:
-    """The image in 8-bit RGB, as torchvision reads it, but with 16-bit grey scaled instead of clipped to white."""
+    """The image in 8-bit RGB, upright as its camera says, and with 16-bit grey scaled instead of clipped to white."""
+    _refuse_pipe(path)
     try:
         with open(path, "rb") as file:
             image = Image.open(file)
+            short, long = sorted(image.size)
+            if long > _MOST_STRETCHED * short:
+                raise ValueError(f"its sides are {image.width} x {image.height}; cut it")
             image.load()
-            return _as_rgb(image)
+            return _as_rgb(_upright(image))
     except _DECODING_ERRORS as error:
         raise UnreadableImage(
             f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it", path
         ) from error
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turned and mirrored as its EXIF orientation says; as it lies where it has none, or none that can be read."""
+    try:
+        orientation = image.getexif().get(_ORIENTATION, 1)
+    except _DECODING_ERRORS:
+        return image
+    return ImageOps.exif_transpose(image) if orientation in range(2, 9) else image
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:

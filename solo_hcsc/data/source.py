@@ -95,5 +95,9 @@ def check_folder(flag: str, path: Path) -> None:
         raise UserError(f"{flag}: {path} does not exist; check --data_dir and {flag}")
     if not path.is_dir():
         raise UserError(f"{flag}: {path} is a file; give a folder of images")
-    if not any(path.iterdir()):
+    try:
+        empty = not any(path.iterdir())
+    except OSError as error:
+        raise UserError(f"{flag}: {path} cannot be read ({error.strerror}); give a folder of images") from error
+    if empty:
         raise UserError(f"{flag}: {path} is empty; give a folder of images")

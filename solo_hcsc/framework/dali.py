@@ -243,7 +243,7 @@ class CentreCrop(NormalPipeline, Files):
     def define_graph(self) -> tuple[Any, Any]:
         encoded, numbers = self.reader(name="Reader")
         # Sizes and positions rounded as torchvision does: the longer side down, the centre to an even number.
-        sides = fn.peek_image_shape(encoded, adjust_orientation=False)[:2]
+        sides = fn.peek_image_shape(encoded, adjust_orientation=True)[:2]
         sides = sides * self.shorter // fn.reductions.min(sides)
         margin = sides - self.size
         half = margin // 2
@@ -255,10 +255,8 @@ class CentreCrop(NormalPipeline, Files):
 
 
 def _decoder(device: str) -> Any:
-    """Decodes as Pillow does, which leaves photographs as they lie and interpolates colours."""
-    return ops.decoders.Image(
-        device=device, output_type=types.RGB, adjust_orientation=False, jpeg_fancy_upsampling=True
-    )
+    """Decodes as the default loader does: upright, with interpolated colours."""
+    return ops.decoders.Image(device=device, output_type=types.RGB, adjust_orientation=True, jpeg_fancy_upsampling=True)
 
 
 def _normalise(device: str, transform: transforms.Normalize, **crop: Any) -> Any:

@@ -1,6 +1,8 @@
 """Evaluation results in one table, with the paper's figures beside those that are comparable; as Markdown and HTML."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,10 +63,16 @@ def markdown(rows: Sequence[SummaryRow]) -> str:
     """The table as Markdown."""
 
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(map(_as_text, cells)) + " |"
 
     rule = "|" + "---|" * len(HEADER)
     return "\n".join([line(HEADER), rule, *map(line, rows), "", _footnote(rows), ""])
+
+
+def _as_text(cell: str) -> str:
+    """A cell that Markdown shows as it is: no HTML, no links, no emphasis, no end of the cell."""
+    cell = re.sub(r"([\\`*\[\]|~])", r"\\\1", escape(cell, quote=False))
+    return cell.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
 def html(rows: Sequence[SummaryRow]) -> str:

@@ -119,6 +119,12 @@ class Finished:
                 yield file
 
     @property
+    def images(self) -> set[str]:
+        """Fingerprints of the images that it was trained on; none where a run did not record any."""
+        found = (recorded_flags(file).get("images") for file in self._pretraining_metrics())
+        return {one for one in found if one}
+
+    @property
     def cost(self) -> dict[str, Any]:
         """Epochs, seconds in all and of the median epoch, and the most memory in bytes, of the GPU if there is one."""
         curves = self.curves
@@ -250,6 +256,16 @@ def check_unchanged(out: Path, variants: Sequence[Variant]) -> None:
             )
 
 
+def check_same_images(out: Path, images: str) -> None:
+    """Refuses to stand beside runs that were trained on other images."""
+    for run in finished_runs(out):
+        if run.images - {images}:
+            raise UserError(
+                f"--out {out}: {run.name}, seed {run.seed} was trained on other images (names or sizes of files "
+                "differ from those there now); give another folder"
+            )
+
+
 def check_judged_alike(out: Path, evaluations: Sequence[Evaluation], again: Callable[[Finished], bool]) -> None:
     """Refuses to stand beside runs that were evaluated with other flags, but for those that are evaluated again."""
     others = [run for run in finished_runs(out) if not again(run)]
@@ -297,6 +313,8 @@ def call(command: str, flags: Sequence[str], log: Path, lock: int) -> float:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
+    if code < 0:
+        raise RunFailed(f"{command} was killed by signal {-code} ({signal.Signals(-code).name}); log: {log}")
     if code:
         raise RunFailed(f"{command} ended with code {code}: {_last_line(log)}; log: {log}")
     return time.monotonic() - started

@@ -100,7 +100,9 @@ class Study:
         plan, runs = self.plan, finished_runs(self.plan.out)
         finished = {run.name for run in runs}
         if not finished:
-            raise UserError(f"no run was finished; {'; '.join(self.experiments.failed.values())}")
+            reasons = [*self.experiments.failed.values()]
+            reasons += [f"another process works on {label}" for label in self.experiments.elsewhere()]
+            raise UserError(f"no run was finished; {'; '.join(reasons)}")
         order = dict.fromkeys(
             [*(plan.order or self.before), *(variant.name for variant in variants), *sorted(finished)]
         )

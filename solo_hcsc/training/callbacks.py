@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from solo_hcsc.cli.errors import UserError, note, started_by_lightning
+from solo_hcsc.cli.errors import UserError, note, started_by_lightning, stop
 from solo_hcsc.data.images import UnreadableFiles
 from solo_hcsc.data.loaders import derive_seed, seed_host
 from solo_hcsc.hcsc.errors import NotFinite
@@ -99,7 +99,10 @@ class StopOnNonFiniteLoss(Callback):
 
 
 class EndTogether(Callback):
-    """Where one of several processes ends the run with its line, the others add no traceback about the lost peer."""
+    """Where one of several processes ends the run, or is killed, one line says so; no traceback about a lost peer."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         children = getattr(trainer.strategy.launcher, "procs", [])
@@ -110,10 +113,16 @@ class EndTogether(Callback):
             return
         if started_by_lightning() and "peer" in str(exception):  # the one that was lost, or the main process, speaks
             sys.exit(0)
-        for child in children:
+        for child in list(children):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if child.wait(timeout=2) == 0:  # it has said why
+                code = child.wait(timeout=2)
+                if code == 0:  # it has said why
                     sys.exit(2)
+                if code < 0:
+                    children.clear()  # on which Lightning's observer looks for reasons to kill this one
+                    stop(f"one of the processes was killed by signal {-code}; {self.checkpoints.rescue()}", 2)
+        if trainer.world_size > 1 and "peer" in str(exception):  # of processes that torchrun or SLURM started
+            stop(f"another process was lost; {self.checkpoints.rescue()}", 2)
 
 
 class StopAfterSteps(Callback):

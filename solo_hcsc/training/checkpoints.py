@@ -1,5 +1,6 @@
 """Reading checkpoints, and what a run wrote beside them; nothing in them is executed."""
 
+import math
 import pickle
 import re
 from collections.abc import Mapping
@@ -31,16 +32,38 @@ PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its a
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint itself, or the newest one below a folder that is not of an evaluation's own training."""
+    """The checkpoint itself, or the furthest one of the newest run below a folder, evaluations' own runs aside."""
     if path.is_dir():
         files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
         found = [file for file in files if role_of(recorded_flags(file)) != EVALUATION]
         if not found:
             raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
-        return max(found, key=lambda file: file.stat().st_mtime)
+        newest = max(found, key=_written).parent
+        return max((file for file in found if file.parent == newest), key=progress)
     if not path.exists():
         raise UserError(f"{path}: there is no such checkpoint")
     return path
+
+
+def progress(path: Path) -> tuple[float, float]:
+    """By what of two checkpoints the one that got further is told: its steps, then when it was written.
+
+    A file's time alone is not enough, since clocks are set back. The weights are not read. A file that is no checkpoint
+    comes last of all, so that it is named and not passed over.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except _LOADING_ERRORS:
+        return math.inf, _written(path)
+    steps = content.get("global_step") if isinstance(content, dict) else None
+    return float(steps) if isinstance(steps, int) else -1.0, _written(path)
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # a run that still lives has just replaced it
+        return 0.0
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def probe(trainer: Trainer) -> list[str]:
         lacking.append("_batches_that_stepped")
     lacking += [name for name in ("_should_check_val_epoch", "batch_progress") if not hasattr(epoch_loop, name)]
     lacking += [] if hasattr(trainer.fit_loop, "restarted_mid_epoch") else ["restarted_mid_epoch"]
+    lacking += [] if hasattr(type(trainer._logger_connector), "metrics") else ["metrics of its loggers"]
     for key in ("epoch_progress", "epoch_loop.batch_progress"):
         counts = state.get(key, {}).get("current", {})
         lacking += [f"{key}.{name}" for name in ("ready", "completed", "processed") if name not in counts]
@@ -59,6 +60,12 @@ def rewind(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
             loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
     for loader in loop["state_dict"].get("combined_loader", []):
         loader["done"] = trained
+
+
+def epoch_row(trainer: Trainer) -> tuple[dict[str, float], int]:
+    """What Lightning will log of the epoch that has just ended, and the step that it will log it with."""
+    metrics = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
+    return metrics | {"epoch": trainer.current_epoch}, trainer.fit_loop.epoch_loop._batches_that_stepped - 1
 
 
 def finished_epochs(checkpoint: dict[str, Any]) -> int | None:

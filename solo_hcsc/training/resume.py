@@ -10,7 +10,7 @@ from pytorch_lightning import LightningModule
 
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.files import read_json
-from solo_hcsc.training.checkpoints import load_checkpoint, recorded_flags, weights_in
+from solo_hcsc.training.checkpoints import load_checkpoint, progress, recorded_flags, weights_in
 from solo_hcsc.training.lightning import finished_epochs
 from solo_hcsc.training.saving import as_recorded
 from solo_hcsc.training.settings import Loop, Resume
@@ -20,7 +20,7 @@ _MAY_DIFFER = frozenset(
     "auto_resume resume_from_checkpoint auto_resumer_max_hours checkpoint_dir checkpoint_frequency save_checkpoint"
     " checkpoint_every_n_steps keep_checkpoints keep_best num_workers wandb offline enable_progress_bar"
     " progress_bar_refresh_rate log_every_n_steps profiler detect_anomaly num_sanity_val_steps max_steps max_time"
-    " auto_umap auto_umap_dir auto_umap_frequency debug_augmentations".split()
+    " auto_umap auto_umap_dir auto_umap_frequency debug_augmentations images".split()
 )
 
 
@@ -35,17 +35,20 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
     """
     if resume.resume_from_checkpoint is not None:
         check_resume(resume.resume_from_checkpoint, model, loop)
+        _note_other_images(resume.resume_from_checkpoint, resume)
         return resume.resume_from_checkpoint
     if not resume.auto_resume:
         return None
     youngest = time.time() - resume.auto_resumer_max_hours * 3600
-    matching = [(_written(path), path) for run in _runs_of(runs, resume.recorded) for path in run.glob("*.ckpt")]
-    for written, path in sorted(matching, reverse=True):
-        if written < youngest:
-            note(f"--auto_resume: {path} is older than --auto_resumer_max_hours {resume.auto_resumer_max_hours}")
-            break
+    matching = [(progress(path), path) for run in _runs_of(runs, resume) for path in run.glob("*.ckpt")]
+    young = [(reached, path) for reached, path in matching if reached[1] >= youngest]
+    if matching and not young:
+        oldest = f"{matching[0][1]} is older than --auto_resumer_max_hours {resume.auto_resumer_max_hours}"
+        note(f"--auto_resume: {oldest}")
+    for _, path in sorted(young, reverse=True):
         try:
             check_resume(path, model, loop)
+            _note_other_images(path, resume)
             return path
         except FinishedError:
             raise
@@ -55,9 +58,16 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
     return None
 
 
-def _runs_of(folder: Path, flags: Mapping[str, Any]) -> Iterator[Path]:
+def _note_other_images(path: Path, resume: Resume) -> None:
+    """Images may be added or replaced on purpose, but not unnoticed."""
+    before, now = recorded_flags(path).get("images"), resume.recorded.get("images")
+    if before and now and before != now:
+        note(f"the training images are not those that {path} was trained on (names or sizes of files differ)")
+
+
+def _runs_of(folder: Path, resume: Resume) -> Iterator[Path]:
     """The folders of runs that had the same flags; says why another run that has checkpoints does not count."""
-    ours = as_recorded(flags)
+    ours = as_recorded(resume.recorded)
     resolved = {name for value in ours.values() if isinstance(value, dict) for name in value}  # what a preset filled in
     compared = ours.keys() - resolved - _MAY_DIFFER
     for file in folder.rglob("args.json"):
@@ -65,7 +75,9 @@ def _runs_of(folder: Path, flags: Mapping[str, Any]) -> Iterator[Path]:
             continue
         try:
             theirs = read_json(file)
-            differing = [name for name in ours if name in compared and ours[name] != theirs.get(name)]
+            # What an older version did not record is no difference unless it was asked for.
+            asked = [name for name in ours if name in compared and (name in theirs or name in resume.given)]
+            differing = [name for name in asked if ours[name] != theirs.get(name)]
         except (UserError, AttributeError) as error:
             note(f"--auto_resume: {file} cannot be read ({error}); leaving that run alone")
             continue
@@ -82,13 +94,6 @@ def _first_difference(differing: list[str], ours: dict[str, Any], theirs: dict[s
     if isinstance(ours[name], dict) and isinstance(value, dict):
         return _first_difference([key for key in ours[name] if ours[name][key] != value.get(key)], ours[name], value)
     return name, " ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # a run that still lives has just replaced it
-        return 0.0
 
 
 def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:

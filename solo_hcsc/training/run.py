@@ -7,7 +7,7 @@ from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
-from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from solo_hcsc.cli.console import clock
@@ -25,6 +25,8 @@ from solo_hcsc.training.callbacks import (
     StopAfterSteps,
     StopOnNonFiniteLoss,
 )
+from solo_hcsc.training.checkpoints import progress
+from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.progress import progress_callback
 from solo_hcsc.training.saving import DISK_ERRORS, Checkpoints, as_recorded, check_space, remove_unfinished
 from solo_hcsc.training.settings import Loop, Records, Wandb
@@ -59,7 +61,8 @@ class Run:
         self.devices, self.loop, self.records, self.wandb = devices, loop, records, wandb
         self.flags = as_recorded(flags)
         self.resume = resume
-        self.checkpoints = Checkpoints(records, folder, self.flags, resume)
+        self.metrics = MetricsFile(folder)
+        self.checkpoints = Checkpoints(records, folder, self.flags, resume, self.metrics)
         self.trainer = self._checked_trainer(callbacks)
 
     def _checked_trainer(self, callbacks: list[Callback]) -> Trainer:
@@ -115,9 +118,9 @@ class Run:
                 StopAfterSteps(loop.max_steps),
                 PlateausBeforeSaving(),
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
+                EpochCost(),  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
                 self.checkpoints,
-                EndTogether(),
-                EpochCost(),
+                EndTogether(self.checkpoints),
                 *([progress] if progress else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if self.wandb.wandb else []),
                 *callbacks,
@@ -125,7 +128,7 @@ class Run:
         )
 
     def _loggers(self) -> list[Logger]:
-        loggers: list[Logger] = [CSVLogger(self.folder.parent, name="", version=self.folder.name)]
+        loggers: list[Logger] = [self.metrics]
         if self.wandb.wandb and is_main_process():
             loggers.append(
                 WandbLogger(
@@ -144,6 +147,11 @@ class Run:
     def begin(self, model: LightningModule) -> None:
         """The first thing that a run writes: called after every check."""
         self._make_folder(model)
+        if is_main_process():
+            for runs in {self.folder.parent, *([self.resume.parent.parent] if self.resume else [])}:
+                remove_unfinished(runs)
+        if self.resume is not None:
+            self.metrics.go_on_from(self.resume.with_name(self.metrics.file.name), steps=int(progress(self.resume)[0]))
         for logger in self.trainer.loggers:
             if isinstance(logger, WandbLogger):
                 logger.watch(model, log="gradients", log_freq=100)
@@ -170,8 +178,6 @@ class Run:
 
     def fit(self, model: LightningModule, train: Any, val: Any) -> None:
         """Trains; a signal, a disk that fails on the way, or a NaN to cluster ends the run with the reason."""
-        if self.resume is not None and is_main_process():
-            remove_unfinished(self.resume.parent)
         try:
             self.trainer.fit(model, train, val, ckpt_path=self.resume, weights_only=True)
         except SystemExit as ended:  # what Lightning makes of both signals

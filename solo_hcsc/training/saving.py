@@ -1,5 +1,6 @@
 """Writing checkpoints: each is whole or not there, and the last good one outlives whatever goes wrong."""
 
+import contextlib
 import errno
 import json
 import os
@@ -15,7 +16,8 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.training.lightning import is_within_epoch, rewind
+from solo_hcsc.training.lightning import epoch_row, is_within_epoch, rewind
+from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.settings import Records
 
 _UNFINISHED = ".part"
@@ -52,12 +54,15 @@ class Checkpoints(Callback):
     NAME-ID-best.ckpt.
     """
 
-    def __init__(self, records: Records, folder: Path, flags: Mapping[str, Any], resumed: Path | None) -> None:
+    def __init__(
+        self, records: Records, folder: Path, flags: Mapping[str, Any], resumed: Path | None, metrics: MetricsFile
+    ) -> None:
         """`flags`: what args.json is to have; `resumed`: the checkpoint that the run goes on from."""
         self.records = records
         self.folder = folder
         self.flags = flags
         self.resumed = resumed
+        self.metrics = metrics
         self.files = WholeFiles()
         self.last: Path | None = None
         self._of_epochs: list[Path] = []
@@ -108,6 +113,7 @@ class Checkpoints(Callback):
             return self._save_within_epoch(trainer)
         is_last = trainer.current_epoch + 1 == trainer.max_epochs or trainer.should_stop
         due = is_last or trainer.current_epoch % self.records.checkpoint_frequency == 0
+        self.metrics.log_metrics(*epoch_row(trainer))  # Lightning does so later: a kill in between would lose the row
         names = ["best"] * self._is_best(trainer) + [f"ep={trainer.current_epoch}"] * due
         if names:
             saved = self._save(trainer, names[0])
@@ -138,6 +144,7 @@ class Checkpoints(Callback):
 
     def _save(self, trainer: Trainer, which: str) -> Path:
         path = self._file(which)
+        self.metrics.save()
         trainer.save_checkpoint(path)
         self._raise_together(trainer, self.files.failure)
         self.last = path
@@ -200,11 +207,12 @@ def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
     return sum(map(_bytes, tensors)) + moments * sum(map(_bytes, trained))
 
 
-def remove_unfinished(folder: Path) -> None:
-    """What a killed run was writing; one that is still written to belongs to a run that lives."""
-    for part in folder.glob(f"*-{folder.name}-*.ckpt{_UNFINISHED}"):
-        if time.time() - part.stat().st_mtime > 60:
-            part.unlink(missing_ok=True)
+def remove_unfinished(runs: Path) -> None:
+    """What killed runs below a folder were writing; a file that is still written to belongs to a run that lives."""
+    for part in runs.glob(f"*/*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):  # another process was faster
+            if time.time() - part.stat().st_mtime > 60:
+                part.unlink()
 
 
 def _link(source: Path, path: Path) -> None:

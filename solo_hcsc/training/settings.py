@@ -71,6 +71,7 @@ class Resume:
     auto_resume: bool
     auto_resumer_max_hours: int
     recorded: Mapping[str, Any]  # this run's flags, as args.json has them
+    given: frozenset[str]  # the flags that were typed with another value than their default
 
 
 def check_wandb(wandb: Wandb) -> None:

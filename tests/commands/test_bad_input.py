@@ -45,6 +45,11 @@ PRETRAIN = {
     "hue": (["--hue", "0.9"], "--hue 0.9: must be at most 0.5"),
     "seed": (["--seed", "99999999999"], "--seed 99999999999: must be below"),
     "patches": (["--encoder", "vit_tiny", "--patch_size", "64"], "--patch_size 64: larger than --crop_size 32"),
+    "long name": (
+        ["--name", "x" * 300],
+        "--name xxxxxxxxxxxxxxxxxxxx...: is part of a file name and must not exceed 200",
+    ),
+    "endless temperature": (["--temperature", "inf"], "--temperature inf: must be greater than 0 and finite"),
     "slash in the name": (["--name", "a/b"], "must not contain /"),
     "early preset": (["--method", "hcsc", "--dataset", "digits", "--preset", "nope"], "--preset nope"),
     "uneven prototypes": (["--method", "deepclusterv2", "--num_prototypes", "4", "6"], "wants equal numbers"),
@@ -265,6 +270,7 @@ def test_encoder_that_cannot_be_used(module, custom, tmp_path, refused):
         assert reason in refused(module, *custom, *flags)
     for content, reason in {
         "{": "not readable as JSON",
+        "[" * 200_000: "not readable as JSON",
         '{"encoder": "nope"}': "unknown encoder 'nope'",
         '{"encoder": 5}': "unknown encoder 5",
     }.items():

@@ -4,6 +4,7 @@ import json
 from html.parser import HTMLParser
 
 import pytest
+from markdown_it import MarkdownIt
 from tiny import run_here
 
 from solo_hcsc.evaluation.paper import PUBLISHED, find
@@ -131,6 +132,27 @@ def test_names_are_escaped(tmp_path, capsys):
     assert "&lt;script&gt;" in page
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
     assert all(line.replace("\\|", "").count("|") == 10 for line in text.splitlines()[:3])
+
+
+@pytest.mark.parametrize(
+    "nasty",
+    [
+        "<img src=x onerror=alert(1)>",
+        "[click](http://example.org)",
+        "![x](http://example.org/x.png)",
+        "https://example.org",
+        "www.example.org",
+        "someone@example.org",
+        "`code` **bold** ~~gone~~ \\",
+    ],
+)
+def test_markdown_shows_names_as_they_are(nasty, tmp_path, capsys):
+    """Compared with what a renderer of GitHub's Markdown makes of the file: text, no elements."""
+    _, text, _ = summary_of(tmp_path, capsys, result(method=nasty))
+    cells = Cells()
+    cells.feed(MarkdownIt("gfm-like", {"html": True}).render(text))
+    assert set(cells.tags) <= {"table", "thead", "tbody", "tr", "th", "td", "p"}
+    assert f"{nasty}, 200 epochs" in "".join(cells.texts)
 
 
 BROKEN = [

@@ -11,7 +11,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from tiny import SMALL, run_here
+from tiny import SMALL, make_images, run_here
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.commands import ablate, compare
@@ -178,6 +178,8 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
     [
         ("--methods simclr moco", "--methods moco: unknown; choose from"),
         ("--methods simclr --swav x", "--swav: is not among --methods simclr"),
+        ("--methods simclr simclr", "--methods simclr simclr: names a method twice"),
+        ("--methods simclr --linear '--batch_size 64'", "--linear: --batch_size 64: there are only 36 training images"),
         (
             "--methods simclr swav --swav '--min_scale 0.5'",
             "--min_scale is 0.5 for swav and 0.08 for simclr; a",
@@ -218,6 +220,35 @@ def test_other_flags_under_a_name_of_the_folder_are_refused(flags, tmp_path, ref
         _ = finished_runs(tmp_path / "out")[0].cost
     (folder / "run.json").write_text("{}")
     assert "run.json: not a run's record" in refused("compare", *ONE, *flags)
+
+
+def test_comparison_of_which_another_process_has_all_says_so(flags, called, tmp_path, capsys):
+    (tmp_path / "out" / "hcsc" / "seed-0").mkdir(parents=True)
+    with taking(tmp_path / "out" / "hcsc" / "seed-0"), pytest.raises(SystemExit):
+        run_here("compare", *ONE, *flags, "--evaluations", "knn")
+    assert capsys.readouterr().err == "error: no run was finished; another process works on hcsc, seed 0\n"
+
+
+def test_runs_on_other_images_are_not_mixed(called, tmp_path, refused):
+    make_images(tmp_path / "data" / "train", classes=2, per_class=8)
+    make_images(tmp_path / "data" / "val", classes=2, per_class=2)
+    data = ["--dataset", "custom", "--data_dir", tmp_path / "data", "--train_dir", "train", "--val_dir", "val"]
+    words = ["--out", tmp_path / "out", *data, *SMALL, "--max_epochs", 1, "--evaluations", "knn", "--knn", "--k 1"]
+    run_here("compare", "--methods", "simclr", *words)
+    make_images(tmp_path / "data" / "train" / "class 0" / "more", classes=1, per_class=1)
+    line = refused("compare", "--methods", "mocov2plus", "--mocov2plus", "--queue_size 8", *words)
+    assert "simclr, seed 0 was trained on other images" in line
+
+
+def test_child_that_is_killed_is_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "python").write_text("#!/bin/sh\necho an unrelated line\nkill -9 $$\n")
+    (tmp_path / "python").chmod(0o755)
+    with (
+        (tmp_path / "lock").open("w") as lock,
+        pytest.raises(RunFailed, match=r"pretrain was killed by signal 9 \(SIGKILL"),
+    ):
+        runner.call("pretrain", [], tmp_path / "log.txt", lock.fileno())
 
 
 def test_run_that_another_process_works_on_is_left_alone(flags, called, tmp_path, capsys):

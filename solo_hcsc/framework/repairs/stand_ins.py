@@ -65,7 +65,7 @@ def install() -> None:
 
 
 # Parts of solo-learn that it imports where DALI and UMAP are installed; they take seconds and a gigabyte.
-_OPTIONAL = ("solo.utils.dali_dataloader", "solo.methods.dali", "solo.utils.auto_umap")
+_OPTIONAL = ("solo.utils.dali_dataloader", "solo.methods.dali", "solo.utils.auto_umap", "wandb")  # the last: timm's
 
 
 def import_solo() -> None:
