@@ -41,7 +41,7 @@ def find_folder(folder: Path) -> Path:
 
 
 def read_split(folder: Path, split: str, transform: Callable, classes: Sequence[str] | None = None) -> AnnotatedImages:
-    """The images of `trainval` or `test`; the classes are those of its annotations, or must be among those given."""
+    """The images of `trainval` or another split; the classes are those of its annotations, or among those given."""
     names = _read_names(folder / "ImageSets" / "Main" / f"{split}.txt")
     files = [folder / "JPEGImages" / f"{name}.jpg" for name in names]
     annotations = [folder / "Annotations" / f"{name}.xml" for name in names]

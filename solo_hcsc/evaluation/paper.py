@@ -18,7 +18,7 @@ METRICS = {  # of each evaluation, those to compare by
     "zeroshot": ("acc1", "acc5"),
     "places": ("acc1", "acc5"),
     "semisup": ("acc1", "acc5"),
-    "voc": ("mAP11", "mAP"),
+    "voc": ("mAP11", "mAP", "image_AP"),
     "clustering": ("nmi", "ami"),
 }
 

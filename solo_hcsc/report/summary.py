@@ -15,6 +15,7 @@ _METRIC_NAMES = {
     "acc5": "top-5",
     "mAP11": "mAP 11-point",
     "mAP": "mAP all-point",
+    "image_AP": "AP of each image",
     "nmi": "NMI",
     "ami": "AMI",
 }

@@ -14,6 +14,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.pascal import IGNORED, find_folder, read_split
 from solo_hcsc.evaluation.average_precision import average_precision
 from solo_hcsc.evaluation.models import MultiLabel, average_precisions, multi_label_loss
+from solo_hcsc.evaluation.released_voc import image_precision, summed_loss
 
 COLOURS = {"cat": 0, "dog": 1, "tv monitor": 2}
 
@@ -36,7 +37,7 @@ def make_voc(root, trainval=24, test=12):
     for part in ("ImageSets/Main", "Annotations", "JPEGImages"):
         (folder / part).mkdir(parents=True)
     labels = list(COLOURS)
-    names = {"trainval": [], "test": []}
+    names = {"trainval": [], "test": [], "train": []}
     for number in range(trainval + test):
         name, colour = f"{number:06}", np.array([30, 30, 30])
         shown = {labels[number % 3], labels[number // 3 % 3]}
@@ -46,6 +47,7 @@ def make_voc(root, trainval=24, test=12):
         objects = [(label, 0) for label in shown]
         annotate(folder, name, objects + [("dog", 1)] * (number % 4 == 0))
         names["trainval" if number < trainval else "test"].append(name)
+    names["train"] = names["trainval"][: trainval // 2]
     for split, content in names.items():
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(content) + "\n")
     return folder
@@ -270,3 +272,50 @@ def test_voc_refuses(untrained, tmp_path, refused):
     assert "--pretrained_feature_extractor is missing" in refused("voc", *flags[2:])
     (folder / "Annotations" / "000005.xml").write_text("<")
     assert "000005.xml: not an annotation in XML" in refused("voc", *flags)
+
+
+def test_released_loss_is_summed_and_takes_difficult_objects_for_absent_ones():
+    logits = torch.tensor([[0.3, -1.0], [2.0, 0.5]])
+    targets = torch.tensor([[1, IGNORED], [0, 1]], dtype=torch.int8)
+    expected = 0.0
+    for row, wanted in zip(logits.tolist(), [[1, 0], [0, 1]], strict=True):
+        for logit, one in zip(row, wanted, strict=True):
+            chance = 1 / (1 + math.exp(-logit))
+            expected -= math.log(chance if one else 1 - chance)
+    assert float(summed_loss(logits, targets)) == pytest.approx(expected)
+
+
+def test_released_precision_is_that_of_each_images_classes():
+    shown = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]], dtype=bool)
+    scores = np.array([[0.1, 0.9, 0.0], [0.3, 0.2, 0.8], [0.5, 0.5, 0.5]])
+    # The first image's class is second of three; the second's are first and third; the third shows none.
+    assert image_precision(shown, scores) == pytest.approx((1 / 2 + (1 + 2 / 3) / 2 + 0) / 3)
+
+
+def test_released_protocol_trains_on_train_at_300_px(tmp_path, untrained, capsys):
+    folder = make_voc(tmp_path)
+    flags = [
+        "--data_dir",
+        folder,
+        "--config",
+        "official",
+        "--batch_size",
+        4,
+        "--num_workers",
+        0,
+        "--accelerator",
+        "cpu",
+    ]
+    flags += ["--max_epochs", 2, "--pretrained_feature_extractor", untrained, "--checkpoint_dir", tmp_path / "runs"]
+    run_here("voc", *flags)
+    result = json.loads(only(tmp_path / "runs", "voc.json").read_text())
+    assert result["data"]["train_images"] == 12
+    assert result["settings"]["crop_size"] == [300]
+    assert result["settings"]["config"] == "official"
+    assert 0 < result["metrics"]["image_AP"] <= 100
+    assert "average precision of each image's classes, which the paper reports" in capsys.readouterr().out
+
+
+def test_released_protocol_has_no_cached_features(tmp_path, untrained, refused):
+    flags = ["--config", "official", "--cache_features", "--pretrained_feature_extractor", untrained]
+    assert "--cache_features: --config official turns the images anew" in refused("voc", *flags, "--data_dir", tmp_path)
