@@ -1,7 +1,8 @@
 """Kills a run at random moments, again and again, and looks at what is left: kill -9, then --auto_resume.
 
-After every kill the newest checkpoint must be whole and have every epoch that the run had reported. A run that comes to
-its end is compared bit for bit with one that nobody killed, and the next one begins; the last is left alone.
+After every kill the furthest checkpoint must be whole and have every epoch that the run had reported, and metrics.csv
+beside it a row of every epoch that the checkpoint has finished. A run that comes to its end is compared bit for bit
+with one that nobody killed, and the next one begins; the last is left alone.
 """
 
 import os
@@ -20,6 +21,8 @@ import torch
 from benchmarks import measure
 from solo_hcsc.__main__ import main as solo_hcsc
 from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.evaluation.results import read_metrics
+from solo_hcsc.training.checkpoints import progress
 from solo_hcsc.training.lightning import finished_epochs
 
 FLAGS = (
@@ -54,7 +57,7 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
     whole = newest(folder / "whole")
     log.unlink()
 
-    made = survived = writing = lost = rounds = identical = 0
+    made = survived = writing = lost = rounds = identical = whole_files = 0
     parts: set[Path] = set()  # what earlier kills left unfinished
     runs = folder / "round 0"
     while made < kills or rounds == 0 or newest(runs) is not None:
@@ -64,6 +67,7 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
             os.kill(process, signal.SIGKILL)
         if wait(process) == 0:
             identical += same(whole, newest(runs))
+            whole_files += epochs_with_rows(newest(runs)) == list(range(epochs))
             rounds += 1
             runs = folder / f"round {rounds}"
         else:
@@ -73,7 +77,7 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
             writing += len(set(runs.rglob("*.part")) - parts) > 0
             parts.update(runs.rglob("*.part"))
             has = (finished_epochs(torch.load(left, weights_only=True)) if left else None) or 0
-            survived += has >= reported
+            survived += has >= reported and epochs_with_rows(left)[:has] == list(range(has))
             lost += max(0, reported - has)
         log.unlink()
     return {
@@ -83,6 +87,7 @@ def study(folder: Path, kills: int, epochs: int, every: int, seed: int) -> dict[
         "finished epochs lost": lost,
         "runs that came to their end": rounds,
         "of them bit-identical": identical,
+        "of them with all rows": whole_files,
     }
 
 
@@ -110,7 +115,15 @@ def wait(process: int) -> int:
 
 
 def newest(folder: Path) -> Path | None:
-    return max(folder.rglob("*.ckpt"), key=lambda path: path.stat().st_mtime, default=None)
+    return max(folder.rglob("*.ckpt"), key=progress, default=None)
+
+
+def epochs_with_rows(checkpoint: Path | None) -> list[int]:
+    """The epochs of which metrics.csv beside a checkpoint has the row that ends them."""
+    if checkpoint is None or not checkpoint.with_name("metrics.csv").exists():  # nothing was logged yet
+        return []
+    found = read_metrics(checkpoint.with_name("metrics.csv"), lambda name: name == "epoch_seconds")
+    return sorted(found.get("epoch_seconds", {}))
 
 
 def same(one: Path | None, other: Path | None) -> bool:

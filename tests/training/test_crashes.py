@@ -31,6 +31,7 @@ def test_twenty_kills_lose_no_finished_epoch_and_change_no_bit(tmp_path):
     assert result["kills survived"] == result["kills made"] == 20
     assert result["finished epochs lost"] == 0
     assert result["of them bit-identical"] == result["runs that came to their end"] >= 1
+    assert result["of them with all rows"] == result["runs that came to their end"]
 
 
 def test_disk_that_fills_up_ends_the_run_with_the_last_checkpoint_intact(custom, tmp_path):
