@@ -1,5 +1,6 @@
 """Tiny data, and runs of the entry points on it."""
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -56,7 +57,14 @@ def run_here(command: str, *flags: object) -> None:
         with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
             main()
     finally:
-        gc.collect()  # a Trainer and its model refer to each other, and would stay for many tests
+        give_memory_back()
+
+
+def give_memory_back() -> None:
+    """A Trainer and its model refer to each other, and what they leave stays with the process unless it is told."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def only(folder: Path, pattern: str) -> Path:
