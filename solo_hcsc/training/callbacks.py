@@ -1,9 +1,12 @@
 """What a run does beside training: seeds, stops, tells, and what it costs."""
 
 import contextlib
+import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -103,10 +106,32 @@ class EndTogether(Callback):
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
+        self._ending = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        children = getattr(trainer.strategy.launcher, "procs", [])
+        for child in children:
+            threading.Thread(target=self._wait_for, args=(child, children), daemon=True).start()
+
+    def _wait_for(self, child: subprocess.Popen, children: list[subprocess.Popen]) -> None:
+        """Speaks for a child that was killed, and ends this process, which may wait for its answer for ever."""
+        if child.wait() != -signal.SIGKILL or self._ending:
+            return
+        others = [other for other in children if other is not child]
+        children.clear()  # on which Lightning's observer looks for reasons to kill this process
+        for other in others:
+            other.kill()
+        with contextlib.suppress(SystemExit):
+            stop(f"one of the processes was killed; {self.checkpoints.rescue()}", 2)
+        os._exit(2)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._ending = True
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         children = getattr(trainer.strategy.launcher, "procs", [])
         if isinstance(exception, UserError | NotFinite):
+            self._ending = True
             alone = isinstance(exception, NotFinite) or exception.alone  # the one process that clusters raises it
             while alone and children:  # else they would wait for this process, and then for its answer
                 children.pop().kill()  # off the list, on which Lightning's observer looks for reasons to kill this one
@@ -115,14 +140,12 @@ class EndTogether(Callback):
             sys.exit(0)
         for child in list(children):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = child.wait(timeout=2)
-                if code == 0:  # it has said why
+                if child.wait(timeout=2) == 0:  # it has said why
                     sys.exit(2)
-                if code < 0:
-                    children.clear()  # on which Lightning's observer looks for reasons to kill this one
-                    stop(f"one of the processes was killed by signal {-code}; {self.checkpoints.rescue()}", 2)
-        if trainer.world_size > 1 and "peer" in str(exception):  # of processes that torchrun or SLURM started
-            stop(f"another process was lost; {self.checkpoints.rescue()}", 2)
+        if trainer.world_size > 1 and "peer" in str(exception):
+            threading.Event().wait(5 if children else 0)  # a child's thread above is about to speak
+            stop(f"another process was lost; {self.checkpoints.rescue()}", 2)  # torchrun's or SLURM's
+        self._ending = True
 
 
 class StopAfterSteps(Callback):

@@ -209,10 +209,11 @@ def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
 
 def remove_unfinished(runs: Path) -> None:
     """What killed runs below a folder were writing; a file that is still written to belongs to a run that lives."""
-    for part in runs.glob(f"*/*{_UNFINISHED}"):
-        with contextlib.suppress(OSError):  # another process was faster
-            if time.time() - part.stat().st_mtime > 60:
-                part.unlink()
+    for name in ("*.ckpt", "args.json", "metrics.csv"):
+        for part in runs.glob(f"*/{name}{_UNFINISHED}"):
+            with contextlib.suppress(OSError):  # another process was faster
+                if time.time() - part.stat().st_mtime > 60:
+                    part.unlink()
 
 
 def _link(source: Path, path: Path) -> None:

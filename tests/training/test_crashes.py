@@ -150,7 +150,7 @@ def test_processes_that_would_go_on_from_different_steps_stop(tmp_path, monkeypa
     strategy = SimpleNamespace(broadcast=lambda value: value)
     trainer = SimpleNamespace(strategy=strategy, global_step=8, world_size=2)
     with pytest.raises(UserError, match=r"different steps \(8 0\); --checkpoint_dir must be a folder that all"):
-        saving.Checkpoints(None, tmp_path, {}, None).on_train_start(trainer, None)
+        saving.Checkpoints(None, tmp_path, {}, None, None).on_train_start(trainer, None)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_others_unfinished_files_stay(tmp_path):
         path.touch()
     for path in (own, foreign):
         os.utime(path, (0, 0))
-    saving.remove_unfinished(folder)
+    saving.remove_unfinished(tmp_path)
     assert sorted(folder.iterdir()) == sorted([fresh, foreign])
 
 

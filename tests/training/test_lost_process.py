@@ -29,10 +29,9 @@ def test_killed_process_ends_the_run_with_one_line(tmp_path):
         workers = [pid for pid in children_of(main.pid) if b"solo_hcsc" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(workers[0], signal.SIGKILL)
         said = main.stderr.read().splitlines()
-        errors = [line for line in said if not line.startswith(("epoch ", "note: epoch "))]
+        errors = [line for line in said if line and not line.startswith(("epoch ", "note: epoch "))]
         assert main.wait() == 2
     finally:
         main.kill()
     assert len(errors) == 1, errors
-    assert "was killed by signal 9" in errors[0] or "another process was lost" in errors[0]
-    assert "last good checkpoint: " in errors[0]
+    assert errors[0].startswith("error: one of the processes was killed; last good checkpoint: ")
