@@ -38,10 +38,6 @@ class ImageSource:
     def framework_name(self) -> str:
         return framework_name(self.dataset)
 
-    @property
-    def title(self) -> str:
-        return self.data_dir.name if self.dataset == "custom" else self.dataset
-
     def folder(self, split: str) -> Path:
         """The folder of the `train` or `val` images."""
         below = self.train_dir if split == "train" else self.val_dir

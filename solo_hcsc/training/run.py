@@ -79,7 +79,7 @@ class Run:
         on_cpu = devices.accelerator == "cpu"
         hidden = loop.progress_bar_refresh_rate == 0 or not loop.enable_progress_bar
         refresh = loop.progress_bar_refresh_rate or (1 if on_cpu else 20)  # showing the loss makes a GPU wait
-        progress = None if hidden else progress_callback(refresh)
+        shown = None if hidden else progress_callback(refresh)
         return Trainer(
             accelerator=devices.accelerator,
             devices=devices.devices,
@@ -107,7 +107,7 @@ class Run:
             fast_dev_run=loop.fast_dev_run,
             detect_anomaly=loop.detect_anomaly,
             profiler=loop.profiler,
-            enable_progress_bar=isinstance(progress, ProgressBar),
+            enable_progress_bar=isinstance(shown, ProgressBar),
             enable_model_summary=False,
             enable_checkpointing=False,  # Lightning's own; ours is a callback
             plugins=[self.checkpoints.files],
@@ -121,7 +121,7 @@ class Run:
                 EpochCost(),  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
                 self.checkpoints,
                 EndTogether(self.checkpoints),
-                *([progress] if progress else []),
+                *([shown] if shown else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if self.wandb.wandb else []),
                 *callbacks,
             ],
