@@ -1,6 +1,6 @@
 import gc
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,16 @@ class PeakMemory:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PeakMemory())
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """Nothing leaves torch with another number of threads: numba did, and all tests after it took ten times as long."""
+    before = torch.get_num_threads()
+    yield
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert after == before
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,13 @@ def tsne(features: np.ndarray, seed: int) -> np.ndarray:
 
 def umap(features: np.ndarray, seed: int) -> np.ndarray:
     """Points (n, 2) of features (n, D)."""
+    import torch
     from umap import UMAP
 
-    return UMAP(n_neighbors=min(15, len(features) - 1), random_state=seed, n_jobs=1).fit_transform(features)
+    threads = torch.get_num_threads()
+    points = UMAP(n_neighbors=min(15, len(features) - 1), random_state=seed, n_jobs=1).fit_transform(features)
+    torch.set_num_threads(threads)  # numba sets its own number for all that uses OpenMP
+    return points
 
 
 def has_umap() -> bool:

@@ -39,7 +39,9 @@ def auto_umap() -> None:
             logger=loggers[0] if loggers else None,
         )
         if trainer.val_dataloaders is not None:
+            threads = torch.get_num_threads()
             _original(self, view, module)
+            torch.set_num_threads(threads)  # numba sets its own number for all that uses OpenMP
 
     AutoUMAP.plot = plot_with_list
 
