@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,15 +89,12 @@ def main() -> None:
 
 
 def clusterings(counts: list[int], repeats: int, args: Namespace) -> tuple[list[float], list[float]]:
-    """Median seconds of a later clustering of so many embeddings, and bytes beyond them."""
+    """Median seconds of a clustering of so many embeddings, and bytes beyond them."""
     prototypes = (30, 20, 10) if args.small else PROTOTYPES
     options = Options(num_prototypes=prototypes)
     ways: dict[str, Any] = {}
     for count in counts:
-        first = build_hierarchy(measure.embeddings(count, args.seed), options, 0)
-        last = [level.prototypes for level in first.levels]
-        now = measure.embeddings(count, args.seed, moved=0.3)
-        ways[str(count)] = lambda now=now, last=last: build_hierarchy(now, options, 1, last)
+        ways[str(count)] = partial(build_hierarchy, measure.embeddings(count, args.seed), options, 1)
     seconds = measure.side_by_side(ways, repeats, settle=False)
     return [float(np.median(taken)) for taken in seconds.values()], [_resident_growth(way) for way in ways.values()]
 

@@ -38,11 +38,10 @@ def parser(description: str, repeats: int) -> ArgumentParser:
 # ---- data ----
 
 
-def embeddings(count: int, seed: int, moved: float = 0.0, dim: int = 128, directions: int = 8) -> torch.Tensor:
+def embeddings(count: int, seed: int, dim: int = 128, directions: int = 8) -> torch.Tensor:
     """Unit vectors (count, dim): a random network's view of images that come in groups of groups.
 
-    `directions`: in how many the images vary. `moved`: the share by which the network's weights have changed, as an
-    epoch of training changes an encoder's; the images stay the same.
+    `directions`: in how many the images vary.
     """
     draw = torch.Generator().manual_seed(seed)
     groups = torch.randn(20, directions, generator=draw).repeat(50, 1)
@@ -50,8 +49,6 @@ def embeddings(count: int, seed: int, moved: float = 0.0, dim: int = 128, direct
     images = groups[torch.randint(1000, (count,), generator=draw)]
     images += 0.7 * torch.randn(count, directions, generator=draw)
     layers = [torch.randn(directions, 512, generator=draw), torch.randn(512, dim, generator=draw)]
-    for layer in layers:
-        layer += moved * torch.randn(layer.shape, generator=draw)
     return F.normalize((images @ layers[0]).relu() @ layers[1], dim=1)
 
 

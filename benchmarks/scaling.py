@@ -7,6 +7,7 @@ step of an epoch, on top of MoCo, whose loss is O(B Q).
 import statistics
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,7 @@ def prepare(name: str, value: int, args: Namespace) -> Callable[[], Any]:
     """A step or a clustering with one size changed."""
     if name == "images":
         options = Options(num_prototypes=(8, 4) if args.small else (1000, 500, 250), min_cluster_size=0)
-        before, after = (measure.embeddings(value, args.seed, moved) for moved in (0.0, 0.1))
-        last = [level.prototypes for level in build_hierarchy(before, options, args.seed).levels]
-        return lambda: build_hierarchy(after, options, args.seed, last)
+        return partial(build_hierarchy, measure.embeddings(value, args.seed), options, args.seed)
     base = (
         {"batch": 8, "queue": 32, "prototypes": 8} if args.small else {"batch": 256, "queue": 16384, "prototypes": 3000}
     )

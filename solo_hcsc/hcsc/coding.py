@@ -161,8 +161,7 @@ class SelectiveCoding(nn.Module):
             embeddings, images = self.memory.remembered()
         elif images is None and len(embeddings) != self.num_images:
             raise ValueError(f"{len(embeddings)} embeddings for {self.num_images} images; say of which with `images`")
-        last = [self.level(number).prototypes for number in range(len(self.kept))]
-        hierarchy = build_hierarchy(embeddings, self.options, self.seed * 1000 + epoch, last)
+        hierarchy = build_hierarchy(embeddings, self.options, self.seed * 1000 + epoch)
         if images is not None:
             hierarchy = hierarchy.over(images, self.num_images)
         self.install(hierarchy, epoch)

@@ -6,7 +6,6 @@ Shapes: `N` images, `D` embedding size, `L` levels, `M_l` prototypes at level `l
 import json
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -237,16 +236,13 @@ class Hierarchy:
             raise ValueError(f"{path}: not a tree that Hierarchy.save wrote ({error})") from None
 
 
-def build_hierarchy(
-    embeddings: torch.Tensor, options: Options, seed: int = 0, last: Sequence[torch.Tensor] = ()
-) -> Hierarchy:
+def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -> Hierarchy:
     """Bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
 
     Args:
         embeddings: (N, D) unit vectors.
         options: how many prototypes at each level, and how they are found.
         seed: of k-means.
-        last: the prototypes (M_l, D) of the last clustering, per level, from which a fast k-means may go on.
 
     Returns:
         The tree, on the CPU, with the clusters of all N images. NaN or infinite embeddings raise `NotFinite`.
@@ -264,7 +260,7 @@ def build_hierarchy(
     assignments: list[np.ndarray] = []
     for number in range(len(options.num_prototypes)):
         started = time.monotonic()
-        found = _cluster(points, number, options, seed, last[number].cpu().numpy() if last else None)
+        found = _cluster(points, number, options, seed)
         found = _drop_small(found, points, members, options.min_cluster_size)
         members = found.of_points[members]
         prototypes = normalise(found.centroids)
@@ -307,12 +303,11 @@ class _Clusters:
     dropped: int = 0
 
 
-def _cluster(points: np.ndarray, level: int, options: Options, seed: int, last: np.ndarray | None) -> _Clusters:
+def _cluster(points: np.ndarray, level: int, options: Options, seed: int) -> _Clusters:
     """The clusters of a level's points (n, D)."""
     k = min(options.num_prototypes[level], len(points))
     seed = level if options.kmeans_seed == "level" else (seed * len(options.num_prototypes) + level) % 2**31
-    fast = options.kmeans == "fast"
-    centroids = fast_kmeans(points, k, options, seed, last) if fast else kmeans(points, k, options, seed)
+    centroids = (fast_kmeans if options.kmeans == "fast" else kmeans)(points, k, options, seed)
     distances, clusters = nearest(points, centroids)
     return _Clusters(centroids, clusters, float(distances.sum(dtype=np.float64)))
 

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from sklearn.metrics import adjusted_rand_score
 
 from solo_hcsc.hcsc import hierarchy, kmeans
-from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage, NotFinite
+from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
 from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
 from solo_hcsc.hcsc.options import Options
 
@@ -143,102 +143,9 @@ def test_same_seed_same_tree():
     assert torch.equal(*seeds)
 
 
-def flat(count=400, dim=32, rank=6, seed=0):
-    """Unit vectors that vary in few directions."""
-    draw = torch.Generator().manual_seed(seed)
-    groups = torch.randn(20, rank, generator=draw)[torch.randint(20, (count,), generator=draw)]
-    latent = groups + 0.2 * torch.randn(count, rank, generator=draw)
-    points = latent @ torch.randn(rank, dim, generator=draw) + 0.02 * torch.randn(count, dim, generator=draw)
-    return torch.nn.functional.normalize(points, dim=1)
-
-
 def round_ones(count=400, dim=32, seed=0):
     """Unit vectors that vary in all directions alike."""
     return torch.nn.functional.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
-
-
-def moved(points, by=0.03, seed=5):
-    noise = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed))
-    return torch.nn.functional.normalize(points + by * noise, dim=1)
-
-
-def starts(monkeypatch, points, last=()):
-    """The number of directions and the kind of start of each k-means of a large level."""
-    monkeypatch.setattr(kmeans, "SMALL", 0)
-    seen, original = [], kmeans.kmeans
-
-    def spied(*args, start, **kwargs):
-        seen.append((args[0].shape[1], start if isinstance(start, str) else "given"))
-        return original(*args, start=start, **kwargs)
-
-    monkeypatch.setattr(kmeans, "kmeans", spied)
-    options = Options(**{"num_prototypes": [30], "min_cluster_size": 0})
-    tree = build_hierarchy(points, options, last=last)
-    monkeypatch.undo()
-    return seen, tree
-
-
-def test_large_clustering_goes_from_few_directions_to_all(monkeypatch):
-    points = flat()
-    seen, tree = starts(monkeypatch, points)
-    assert seen == [(16, "kmeans++"), (32, "given")]
-    assert len(tree.levels[0].prototypes) == 30
-    later, _ = starts(monkeypatch, moved(points), last=[tree.levels[0].prototypes])
-    assert later == [(16, "given"), (32, "given")]
-
-
-def test_large_clustering_of_embeddings_that_vary_in_all_directions_goes_on_from_the_last(monkeypatch):
-    points = round_ones()
-    seen, tree = starts(monkeypatch, points)
-    assert seen == [(32, "kmeans++")]
-    later, after = starts(monkeypatch, moved(points), last=[tree.levels[0].prototypes])
-    assert later == [(32, "given")]
-    # each prototype is still about the one that it started from
-    assert ((tree.levels[0].prototypes * after.levels[0].prototypes).sum(dim=1) > 0.9).all()
-
-
-def test_large_clustering_of_few_dimensions(monkeypatch):
-    seen, tree = starts(monkeypatch, round_ones(dim=8), last=[round_ones(count=30, dim=8, seed=1)])
-    assert seen == [(8, "given"), (8, "given")]
-    assert len(tree.levels[0].prototypes) == 30
-
-
-def test_old_faiss_is_refused_before_training(monkeypatch):
-    monkeypatch.delattr("faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS")
-    with pytest.raises(MissingPackage, match=r"clusters with faiss 1\.14\.2 or newer"):
-        kmeans.import_faiss()
-
-
-@pytest.mark.parametrize("make", [flat, round_ones])
-def test_large_clustering_is_as_good_as_restarts_first_and_later(make, monkeypatch):
-    before, after = make(), moved(make())
-    options = Options(**{"num_prototypes": [30], "min_cluster_size": 0, "kmeans": "plain", "kmeans_restarts": 5})
-    best = build_hierarchy(after, options).levels[0].objective
-    _, first = starts(monkeypatch, before)
-    for last in ((), [first.levels[0].prototypes]):
-        _, tree = starts(monkeypatch, after, last)
-        assert tree.levels[0].objective < 1.03 * best
-
-
-def test_small_clustering_starts_anew(monkeypatch):
-    points = flat()
-    options = Options(**{"num_prototypes": [30, 10], "min_cluster_size": 0})
-    tree = build_hierarchy(points, options, seed=1)
-    last = [torch.zeros_like(level.prototypes) for level in tree.levels]
-    assert torch.equal(build_hierarchy(points, options, 1, last).levels[1].prototypes, tree.levels[1].prototypes)
-
-
-def test_prototypes_that_were_dropped_are_made_up_for(monkeypatch):
-    points = flat()
-    _, tree = starts(monkeypatch, points)
-    for again in (points, round_ones()):
-        _, later = starts(monkeypatch, again, last=[tree.levels[0].prototypes[:20]])
-        assert len(later.levels[0].prototypes) == 30
-
-
-def test_means_leave_out_clusters_without_points():
-    points = np.array([[1.0, 0], [3, 0], [0, 5]], dtype="float32")
-    assert kmeans.means(points, np.array([2, 2, 0]), 4).tolist() == [[0, 5], [2, 0]]
 
 
 def test_result_is_frozen_and_has_its_statistics():
