@@ -21,6 +21,7 @@ from solo_hcsc.cli.parser import (
     at_least,
     at_most,
     below,
+    class_level,
     count_or_share,
     nearest,
     yes_or_no,
@@ -77,11 +78,13 @@ def add_dataset_flags(parser: Parser) -> Any:
     group = parser.add_argument_group("data")
     group.add_argument("--dataset", choices=DATASETS, required=True, help="which data set")
     normalising = "for normalising (all but cifar, stl10 and imagenet)"
+    level = "which folder is an image's class: 1, the first below --train_dir, 2 the second, ..., or leaf, the last"
     _add(
         group,
         ("data_dir", Path, Path("datasets"), None, "folder that holds the data sets"),
         ("train_dir", Path, None, None, "training images, below --data_dir"),
         ("val_dir", Path, None, None, "validation images, below --data_dir"),
+        ("class_level", class_level, None, None, f"{level}; 1 if not given"),
         ("dali", bool, False, None, "decode and augment with NVIDIA DALI (folders and lists of images)"),
         ("dali_device", str, "gpu", None, "where DALI works: gpu or cpu"),
         ("no_labels", bool, False, None, "the training folder holds images without class folders"),
@@ -124,8 +127,12 @@ def add_augmentation_flags(parser: Parser) -> None:
     )
 
 
-def add_crop_flag(parser: Parser) -> None:
-    _add(parser.add_argument_group("data"), ("crop_size", int, [224], ONE, "side of the images in pixels"))
+def add_evaluated_images_flags(parser: Parser) -> Any:
+    """Which images, for an evaluation: as in pretraining, but for what is typed."""
+    group = add_dataset_flags(parser)
+    _add(group, ("crop_size", int, [224], ONE, "side of the images in pixels"))
+    parser.change("dataset", default=None, help="which data set; as in pretraining if not given, like its folders")
+    return group
 
 
 # ---- methods ----
@@ -187,13 +194,12 @@ def _add_decay_steps(group: Any) -> None:
 
 
 def probe_parser(
-    command: str, description: str, defaults: dict[str, Any], best: str = "val_acc1", dataset: str = "--dataset NAME"
+    command: str, description: str, defaults: dict[str, Any], best: str = "val_acc1", images: str = ""
 ) -> Parser:
     """The flags of commands that train a classifier on an encoder, with a protocol's defaults."""
-    parser = Parser(command, description, f"--pretrained_feature_extractor PATH {dataset} [flags]")
+    parser = Parser(command, description, f"--pretrained_feature_extractor PATH {images}[flags]")
     add_checkpoint_flags(parser)
-    add_dataset_flags(parser)
-    add_crop_flag(parser)
+    add_evaluated_images_flags(parser)
     add_linear_flags(parser)
     add_trainer_flags(parser, max_epochs=100)
     add_record_flags(parser, best=(best,))
@@ -212,7 +218,7 @@ def without_folders(parser: Parser, dataset: str, data_dir: Path, meaning: str) 
     """For an evaluation on one data set that is laid out otherwise than in a folder for each class."""
     parser.change("dataset", choices=[dataset], default=dataset)
     parser.change("data_dir", default=data_dir, help=meaning)
-    parser.hide("train_dir", "val_dir")
+    parser.hide("train_dir", "val_dir", "class_level")
 
 
 def refuse_folders(flags: Namespace, instead: str) -> None:
@@ -295,8 +301,7 @@ def add_feature_flags(parser: Parser) -> None:
         ("features", ("backbone", "projector"), "backbone", None, features),
         ("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
     )
-    group = add_dataset_flags(parser)
-    add_crop_flag(parser)
+    group = add_evaluated_images_flags(parser)
     _add(
         group,
         ("batch_size", int, 128, ONE, "images per forward pass"),
@@ -307,7 +312,7 @@ def add_feature_flags(parser: Parser) -> None:
 
 def knn_parser(command: str, description: str) -> Parser:
     """The flags of commands that classify by a frozen encoder's nearest features."""
-    parser = Parser(command, description, "--pretrained_feature_extractor PATH --dataset NAME [flags]")
+    parser = Parser(command, description, "--pretrained_feature_extractor PATH [flags]")
     add_feature_flags(parser)
     _add(
         parser.add_argument_group("KNN"),

@@ -40,13 +40,18 @@ def below(limit: int) -> Bound:
 
 
 class Flags(argparse.Namespace):
-    """What was typed, which nothing changes later; `given` names the flags whose value is not their default."""
+    """What was typed, which nothing changes later.
 
-    __slots__ = ("given",)
+    `typed` names the flags that were, `given` those whose value is not their default.
+    """
+
+    __slots__ = ("given", "typed")
     given: frozenset[str]
+    typed: frozenset[str]
 
-    def __init__(self, given: Iterable[str] = (), **values: Any) -> None:
+    def __init__(self, given: Iterable[str] = (), typed: Iterable[str] = (), **values: Any) -> None:
         object.__setattr__(self, "given", frozenset(given))
+        object.__setattr__(self, "typed", frozenset(typed))
         self.__dict__.update(values)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -121,17 +126,20 @@ class Parser(_Container, argparse.ArgumentParser):
         """All of `argv`, each number within its bounds; an unknown flag is named together with the nearest known."""
         flags, unknown = self.parse_part(argv)
         if unknown:
-            flag = next((word for word in unknown if word.startswith("--")), unknown[0])
-            flag = flag.partition("=")[0]
-            if flag in _GONE:
-                raise UserError(f"{flag} no longer exists in Lightning 2; leave it out")
-            hint = nearest(flag, self._option_string_actions) or "see --help for the known ones"
-            raise UserError(f"unknown flag or stray value {flag}: {hint}")
+            words = [word.partition("=")[0] for word in unknown if word.startswith("--")] or unknown[:1]
+            raise UserError("; ".join(self._explain_unknown(word) for word in dict.fromkeys(words)))
         return flags
+
+    def _explain_unknown(self, word: str) -> str:
+        if word in _GONE:
+            return f"{word} no longer exists in Lightning 2; leave it out"
+        hint = nearest(word, self._option_string_actions) or "see --help for the known ones"
+        return f"unknown flag or stray value {word}: {hint}"
 
     def parse_part(self, argv: Iterable[str]) -> tuple[Flags, list[str]]:
         """The flags that this parser knows, and the other words."""
-        flags, others = self.parse_known_args(list(argv))
+        words = list(argv)
+        flags, others = self.parse_known_args(words)
         for action in self._actions:
             if (bound := getattr(action, "bound", None)) is not None:
                 value = getattr(flags, action.dest)
@@ -143,7 +151,8 @@ class Parser(_Container, argparse.ArgumentParser):
         given = [
             action.dest for action in self._actions if getattr(flags, action.dest, action.default) != action.default
         ]
-        return Flags(given, **vars(flags)), others
+        options = (self._option_string_actions.get(word.partition("=")[0]) for word in words)
+        return Flags(given, [action.dest for action in options if action], **vars(flags)), others
 
     def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
         """Gives flags that solo-learn's methods declare, without help and bounds, theirs."""
@@ -200,6 +209,13 @@ def yes_or_no(text: str) -> bool:
     if text.lower() not in answer:
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return answer[text.lower()]
+
+
+def class_level(text: str) -> int | str:
+    """`leaf`, or a number of folders from 1."""
+    if text != "leaf" and not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number from 1 nor leaf")
+    return text if text == "leaf" else int(text)
 
 
 def count_or_share(text: str) -> int | float:

@@ -169,16 +169,16 @@ def check_images(flags: Namespace, first: Namespace) -> None:
     """Refuses images that are not those of the folder's runs, and too few for linear's batches, before any training."""
     from solo_hcsc.data.folders import fingerprint
     from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.framework.datasets import labelled_split
+    from solo_hcsc.framework.datasets import one_split
     from solo_hcsc.study.runner import check_same_images
 
     source = take(ImageSource, first).located(needs_val=True)
     if not source.in_folders:  # whose images are always the same
         return
-    dataset: Any = labelled_split(source, "train")
+    dataset: Any = one_split(source, "train")
     check_same_images(flags.out, fingerprint(dataset, source.folder("train")))
     if "linear" in flags.evaluations:
-        words = ["--dataset", first.dataset, "--pretrained_feature_extractor", ".", *in_quotes(flags, "linear")]
+        words = ["--pretrained_feature_extractor", ".", *in_quotes(flags, "linear")]
         batch = linear.parse(words).batch_size
         if batch > len(dataset):
             raise UserError(f"--linear: --batch_size {batch}: there are only {len(dataset)} training images; lower it")
@@ -188,12 +188,9 @@ def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
     """The commands that each run goes through, on the images that it was pretrained on."""
     from solo_hcsc.study.runner import Evaluation
 
-    images = ["--dataset", first.dataset, "--data_dir", first.data_dir]
-    for flag, folder in (("--train_dir", first.train_dir), ("--val_dir", flags.test_dir or first.val_dir)):
-        if folder is not None:
-            images += [flag, folder]
-    images += ["--crop_size", first.crop_size[0], "--num_workers", first.num_workers]
-    images += ["--mean", *first.mean, "--std", *first.std]
+    images = ["--num_workers", first.num_workers]  # all else is as in pretraining
+    if flags.test_dir is not None:
+        images += ["--val_dir", flags.test_dir]
     if first.accelerator in ("cpu", "gpu"):
         images += ["--accelerator", first.accelerator]
     pictures = ["--wandb", "--project", first.project] if first.wandb else []

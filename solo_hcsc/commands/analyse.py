@@ -36,9 +36,8 @@ def run(argv: Sequence[str]) -> None:
     import numpy as np
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import Subject, clusters_by_level, labels_by_level, score_kmeans, score_tree
-    from solo_hcsc.evaluation.features import FeatureSettings
+    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.results import versions
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.report.charts import show_agreement, show_history
@@ -52,7 +51,7 @@ def run(argv: Sequence[str]) -> None:
     import_faiss("the analysis clusters")
     wandb = take(Wandb, flags)
     check_wandb(wandb)
-    source = take(ImageSource, flags).with_split(flags.split)
+    source = evaluated_images(flags).with_split(flags.split)
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     if subject.images < FEWEST:
         raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")
@@ -175,7 +174,7 @@ def parse(argv: Sequence[str]) -> Namespace:
         "analyse",
         "Pictures of what a run has learnt: of HCSC its prototypes, its left-out negatives and their agreement with "
         "labels; of any method, maps of its features.",
-        "--pretrained_feature_extractor PATH --dataset NAME [flags]",
+        "--pretrained_feature_extractor PATH [flags]",
     )
     add_feature_flags(parser)
     group = parser.add_argument_group("analysis")

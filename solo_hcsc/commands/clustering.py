@@ -15,7 +15,6 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import (
         PAPER,
         Subject,
@@ -24,13 +23,13 @@ def run(argv: Sequence[str]) -> None:
         score_kmeans,
         score_tree,
     )
-    from solo_hcsc.evaluation.features import FeatureSettings
+    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.results import Result, result_file
     from solo_hcsc.hcsc.kmeans import import_faiss
 
     started = time.monotonic()
     import_faiss("this evaluation clusters")
-    source = take(ImageSource, flags).with_split(flags.split)
+    source = evaluated_images(flags).with_split(flags.split)
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     ks = list(dict.fromkeys(flags.k or [len(subject.classes)]))
     if max(ks) > subject.images:
@@ -82,7 +81,7 @@ def parse(argv: Sequence[str]) -> Namespace:
         "clustering",
         "Agreement (NMI, AMI) with labels of k-means on a frozen encoder's embeddings, and of the prototypes that an "
         "HCSC run has of its own.",
-        "--pretrained_feature_extractor PATH --dataset NAME [flags]",
+        "--pretrained_feature_extractor PATH [flags]",
     )
     add_feature_flags(parser)
     group = parser.add_argument_group("clustering")

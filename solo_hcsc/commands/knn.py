@@ -11,12 +11,11 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.evaluation.features import FeatureSettings
+    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.knn import Voting, evaluate
     from solo_hcsc.framework.datasets import evaluation_sets
 
-    source = take(ImageSource, flags).located(needs_val=True)
+    source = evaluated_images(flags).located(needs_val=True)
     settings = take(FeatureSettings, flags), take(Voting, flags), take(Loading, flags)
     evaluate(*settings, source, lambda crop: evaluation_sets(source, crop, crop), Invocation("knn", tuple(argv)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import add_cache_flag, check_labelled_checkpoint, probe_parser
-from solo_hcsc.cli.parser import POSITIVE, Invocation, Parser, take
+from solo_hcsc.cli.parser import POSITIVE, Invocation, Parser
 
 # The paper's appendix B; all with momentum 0.9.
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -25,16 +25,19 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.folders import classes_of
-    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.models import Sweep
     from solo_hcsc.evaluation.probe import Probe
+    from solo_hcsc.evaluation.results import column, shown_accuracies
     from solo_hcsc.framework import LinearModel
     from solo_hcsc.framework.datasets import evaluation_sets
 
-    source = take(ImageSource, flags).located(needs_val=True)
+    source = evaluated_images(flags).located(needs_val=True)
     probe = Probe(flags, Invocation("linear", tuple(argv)), source, CONFIGS.get(flags.config, {}))
     train_set, val_set = evaluation_sets(source, *probe.transforms)
     classes = classes_of(train_set)
+    tops = shown_accuracies(classes)
+    headings = list(map(column, tops))
     settings: dict[str, Any] = {"config": flags.config} if flags.config else {}
     title = " ".join(filter(None, ["linear", flags.config, "(cached)" if flags.cache_features else None]))
     if probe.deviations():
@@ -42,28 +45,31 @@ def run(argv: Sequence[str]) -> None:
     if not flags.lr_sweep:
         trained = probe.fit(LinearModel, classes, train_set, val_set)
         logged = trained.logged
-        metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in logged}
-        probe.report(trained, metrics, settings, ("evaluation", "top-1 %", "top-5 %"), [(title, *metrics.values())])
+        metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in tops if f"val_acc{k}" in logged}
+        probe.report(trained, metrics, settings, ("evaluation", *headings), [(title, *metrics.values())])
         return
     trained = probe.fit(Sweep, classes, train_set, val_set)
     logged = trained.logged
-    rows = [
-        (f"{lr:g}", logged[f"val_acc1_lr{lr:g}"], logged[f"val_acc5_lr{lr:g}"])
+    rows: list[tuple[Any, ...]] = [
+        (f"{lr:g}", *(logged[f"val_acc{k}_lr{lr:g}"] for k in tops))
         for lr in flags.lr_sweep
         if f"val_acc1_lr{lr:g}" in logged
     ]
     metrics, remark = {}, ""
     if rows:
         best = max(rows, key=lambda row: row[1])
-        metrics = {"acc1": best[1], "acc5": best[2]}
+        metrics = {f"acc{k}": value for k, value in zip(tops, best[1:], strict=True)}
         settings |= {"lr": float(best[0])}
-        settings["all"] = [{"lr": float(lr), "acc1": acc1, "acc5": acc5} for lr, acc1, acc5 in rows]
+        settings["all"] = [
+            {"lr": float(lr), **{f"acc{k}": value for k, value in zip(tops, values, strict=True)}}
+            for lr, *values in rows
+        ]
         settings["chosen"] = f"best of {len(rows)} learning rates on the validation images"
         remark = f"best: {best[1]:.2f} % with lr {best[0]}, chosen on the validation images"
         diverged = [lr for lr, *_ in rows if not math.isfinite(logged[f"val_loss_lr{lr}"])]
         if diverged:
             remark += f"; diverged: {', '.join(diverged)}"
-    probe.report(trained, metrics, settings, ("lr", "top-1 %", "top-5 %"), rows, remark)
+    probe.report(trained, metrics, settings, ("lr", *headings), rows, remark)
 
 
 def parse(argv: Sequence[str]) -> Namespace:

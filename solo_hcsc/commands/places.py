@@ -11,7 +11,7 @@ from solo_hcsc.cli.flags import (
     refuse_folders,
     without_folders,
 )
-from solo_hcsc.cli.parser import Invocation, Parser, take
+from solo_hcsc.cli.parser import Invocation, Parser
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -28,11 +28,12 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.lists import check_labels, read_list
-    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.probe import Probe
+    from solo_hcsc.evaluation.results import column, shown_accuracies
     from solo_hcsc.framework import LinearModel
 
-    source = take(ImageSource, flags)
+    source = evaluated_images(flags)
     probe = Probe(flags, Invocation("places", tuple(argv)), source, PROTOCOL, images_flag="--train_list")
     lists = {name: getattr(flags, name) or source.data_dir / usual for name, usual in LISTS.items()}
     train_set, val_set = (
@@ -41,9 +42,10 @@ def run(argv: Sequence[str]) -> None:
     )
     check_labels(train_set, val_set)
     trained = probe.fit(LinearModel, len(train_set.classes), train_set, val_set, lists)
-    metrics = {f"acc{k}": trained.logged[f"val_acc{k}"] for k in (1, 5) if f"val_acc{k}" in trained.logged}
+    tops = shown_accuracies(len(train_set.classes))
+    metrics = {f"acc{k}": trained.logged[f"val_acc{k}"] for k in tops if f"val_acc{k}" in trained.logged}
     title = "places (cached)" if flags.cache_features else "places"
-    header = ("evaluation", "top-1 %", "top-5 %")
+    header = ("evaluation", *map(column, tops))
     said = {name: str(file) for name, file in lists.items()}
     probe.report(trained, metrics, {}, header, [(title, *metrics.values())], **said)
 
@@ -60,7 +62,7 @@ def build_parser() -> Parser:
         "places",
         "Trains a linear classifier for Places205 on the frozen encoder of a checkpoint.",
         PROTOCOL,
-        dataset="--data_dir FOLDER",
+        images="--data_dir FOLDER ",
     )
     folder = "the folder that the paths in the lists start from"
     without_folders(parser, "places205", Path("datasets/places205"), folder)

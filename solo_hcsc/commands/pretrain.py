@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.devices import Devices, resolve_devices
-from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.cli.errors import UserError, in_flags, note
 from solo_hcsc.cli.flags import (
     AUGMENTATIONS,
     METHOD_BOUNDS,
@@ -24,7 +24,7 @@ from solo_hcsc.cli.flags import (
     check_training,
     method_names,
 )
-from solo_hcsc.cli.parser import POSITIVE_SHARE, Parser, take
+from solo_hcsc.cli.parser import POSITIVE_SHARE, Flags, Parser, take
 from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
 
     # ---- the run ----
     session.begin(work.model)
-    labels = "no labels" if job.source.no_labels else f"{job.settings['num_classes']} classes"
+    labels = "no labels" if job.source.no_labels else f"{work.flags['num_classes']} classes"
     announce(
         f"{flags.method} ({flags.encoder}) on {job.source.dataset}: {work.images} images, {labels}; "
         f"{job.devices}; {batches} batches of {job.loading.batch_size} per epoch, "
@@ -81,15 +81,18 @@ def run(argv: Sequence[str]) -> None:
     except UnreadableImage as error:
         could_skip = not (flags.skip_unreadable or flags.dali)
         raise UnreadableImage(f"{error}, or add --skip_unreadable") if could_skip else error from error
-    session.report(work.started, next_command(session.folder, job.source))
+    health = getattr(work.model, "health", None)
+    warnings = [in_flags(sign.text) for sign in health.standing] if health else []
+    session.report(work.started, next_command(session.folder, job.source), warnings)
 
 
 def next_command(folder: Path, source: "ImageSource") -> str:
-    """The evaluation that a user would try first."""
-    words = ["--pretrained_feature_extractor", folder, "--dataset", source.dataset, "--data_dir", source.data_dir]
-    if source.dataset in ("custom", "imagenet", "imagenet100"):
-        words += ["--train_dir", source.train_dir, "--val_dir", source.val_dir or "LABELLED_IMAGES"]
-    words += ["--crop_size", source.crop_size[0]]
+    """The evaluation that a user would try first, on the run's own images."""
+    if source.no_labels:
+        return f"solo-hcsc analyse --pretrained_feature_extractor {shlex.quote(str(folder))}"
+    words = ["--pretrained_feature_extractor", folder]
+    if source.dataset == "custom" and source.val_dir is None:
+        words += ["--val_dir", "LABELLED_IMAGES"]
     return f"solo-hcsc knn {shlex.join(map(str, words))}"
 
 
@@ -100,7 +103,7 @@ def next_command(folder: Path, source: "ImageSource") -> str:
 class Job:
     """What the flags of a pretraining mean."""
 
-    flags: Namespace  # as typed
+    flags: Flags  # as typed
     method: type
     source: "ImageSource"
     loading: "Loading"
@@ -128,7 +131,7 @@ class Work:
         return len(self.train_set)  # type: ignore[arg-type]
 
 
-def resolve(flags: Namespace) -> Job:
+def resolve(flags: Flags) -> Job:
     """Checks the flags, and what they mean on this machine and for this data set."""
     import torch
 
@@ -141,14 +144,18 @@ def resolve(flags: Namespace) -> Job:
 
     method = load_methods()[flags.method]
     check_flags(flags)
+    shorter = shorten(flags)
+    if shorter:
+        told = " ".join(f"--{name} {value}" for name, value in shorter.items())
+        announce(f"{told}: a fifth of --max_epochs {flags.max_epochs}; the usual warm-up would take most of them")
     devices = resolve_devices(flags, torch.cuda.device_count())
-    dali_device = resolve_dali(flags, devices.accelerator)
+    dali_device = resolve_dali(flags, flags.dataset, devices.accelerator)
     name = flags.name or f"{flags.method}-{flags.dataset}"
     records, wandb = take(Records, flags, name=name), take(Wandb, flags, name=name)
     check_wandb(wandb)
     source = take(ImageSource, flags).located(needs_val=False)
     settings = pretraining_settings(flags, source, devices, dali_device)
-    settings |= {"name": name, "role": "pretraining"}
+    settings |= {"name": name, "role": "pretraining", **shorter}
     if flags.method == "dino" and flags.warmup_teacher_temperature_epochs > flags.max_epochs:
         note(f"--warmup_teacher_temperature_epochs: shortened to the run's {flags.max_epochs} epochs")
         settings["warmup_teacher_temperature_epochs"] = flags.max_epochs
@@ -175,7 +182,7 @@ def prepare(job: Job) -> Work:
     """Seeds, reads the lists of images, and makes the method; nothing is written."""
     from pytorch_lightning import seed_everything
 
-    from solo_hcsc.data.folders import fingerprint
+    from solo_hcsc.data.folders import classes_of, fingerprint, whole
     from solo_hcsc.data.images import SkipUnreadable, UnreadableFiles
     from solo_hcsc.framework.datasets import Augmentation, centre_crops, pretraining_set, validation_set
     from solo_hcsc.framework.method import HCSC
@@ -196,6 +203,10 @@ def prepare(job: Job) -> Work:
         raise UserError(f"--keep_best {flags.keep_best} needs labelled validation images; give --val_dir")
 
     settings = {**job.settings, "num_images": len(train_set)}  # type: ignore[arg-type]
+    if source.dataset == "custom" and not source.no_labels:
+        settings["num_classes"] = classes_of(whole(train_set))
+    if issubclass(method, HCSC):
+        settings |= method.choose_levels(settings, len(train_set))  # type: ignore[arg-type]
     if source.in_folders:
         settings["images"] = fingerprint(train_set, source.folder("train"))
     crops = None
@@ -240,7 +251,7 @@ def callbacks(job: Job, work: Work) -> list[Any]:
 # ---- the flags ----
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Flags:
     """The flags as typed. A method's own come from its class; a help without a method needs none."""
     first = Parser("pretrain", add_help=False)
     first.add_argument("--method")
@@ -302,7 +313,7 @@ def build_parser(method: type | None) -> Parser:
     return parser
 
 
-def check_flags(flags: Namespace) -> None:
+def check_flags(flags: Flags) -> None:
     """Refuses flags that do not go together, before any data is read."""
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
@@ -310,7 +321,7 @@ def check_flags(flags: Namespace) -> None:
     check_training(flags)
     method = load_methods()[flags.method]
     if issubclass(method, HCSC):
-        method.check_flags(vars(flags))
+        method.check_flags(vars(flags) | shorten(flags))
     if flags.scheduler in ("reduce", "exponential"):
         raise UserError(f"--scheduler {flags.scheduler}: pretraining has warmup_cosine, cosine, step and none")
     if "vit" in flags.encoder and flags.patch_size > flags.crop_size[0]:
@@ -323,6 +334,20 @@ def check_flags(flags: Namespace) -> None:
             import solo_hcsc.framework.repairs.umap  # noqa: F401  takes seconds, and needs optional packages
         except ImportError:
             raise UserError("--auto_umap: UMAP is not installed; run: pip install 'solo_hcsc[umap]'") from None
+
+
+def shorten(flags: Flags) -> dict[str, Any]:
+    """What a short run has instead of default warm-ups that would take most of it: a fifth of its epochs."""
+    from solo_hcsc.framework import load_methods
+    from solo_hcsc.framework.method import HCSC
+
+    method, most = load_methods()[flags.method], flags.max_epochs // 5
+    shorter: dict[str, Any] = {}
+    if flags.scheduler == "warmup_cosine" and "warmup_epochs" not in flags.typed and flags.warmup_epochs > most:
+        shorter["warmup_epochs"] = most
+    if issubclass(method, HCSC):
+        shorter |= method.shorten(flags)
+    return shorter
 
 
 def _check_data_flags(flags: Namespace) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.flags import check_labelled_checkpoint, probe_parser
-from solo_hcsc.cli.parser import POSITIVE, POSITIVE_SHARE, Invocation, Parser, take
+from solo_hcsc.cli.parser import POSITIVE, POSITIVE_SHARE, Invocation, Parser
 
 # The paper's appendix A; it has one learning rate, which the classifier has too unless --head_lr says otherwise.
 PROTOCOL = {
@@ -26,13 +26,16 @@ def run(argv: Sequence[str]) -> None:
     from torch.utils.data import Subset
 
     from solo_hcsc.data.folders import classes_of, labels_of
-    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.few_labels import listed_images, stratified_sample
     from solo_hcsc.evaluation.models import FineTuned
     from solo_hcsc.evaluation.probe import Probe
+    from solo_hcsc.evaluation.results import column, shown_accuracies
     from solo_hcsc.framework.datasets import evaluation_sets
 
-    source = take(ImageSource, flags).located(needs_val=True)
+    source = evaluated_images(flags).located(needs_val=True)
+    if flags.label_list and not source.in_folders:
+        raise UserError(f"--label_list names files, and --dataset {source.dataset} has none; use --label_fraction")
     head_lr = flags.lr if flags.head_lr is None else flags.head_lr
     probe = Probe(flags, Invocation("semisup", tuple(argv)), source, PROTOCOL | {"head_lr": PROTOCOL["lr"]})
     train_set, val_set = evaluation_sets(source, *probe.transforms)
@@ -51,8 +54,9 @@ def run(argv: Sequence[str]) -> None:
 
     changes = {"batch_size": batch_size, "head_lr": head_lr}
     trained = probe.fit(FineTuned, classes, Subset(train_set, chosen), val_set, changes)
+    tops = shown_accuracies(classes)
     last, best = (
-        {f"acc{k}": trained.logged[f"{which}val_acc{k}"] for k in (1, 5) if f"{which}val_acc{k}" in trained.logged}
+        {f"acc{k}": trained.logged[f"{which}val_acc{k}"] for k in tops if f"{which}val_acc{k}" in trained.logged}
         for which in ("", "best_")
     )
     settings = {
@@ -62,7 +66,7 @@ def run(argv: Sequence[str]) -> None:
         "best": best,
     }
     rows = [("last epoch", *last.values()), ("best epoch (chosen on the validation images)", *best.values())]
-    header = ("semisup", "top-1 %", "top-5 %")
+    header = ("semisup", *map(column, tops))
     probe.report(trained, last, settings, header, rows, labelled_images=len(chosen))
 
 
@@ -87,8 +91,6 @@ def parse(argv: Sequence[str]) -> Namespace:
         raise UserError("--label_fraction is missing: the share of labels to use, such as 0.01, or --label_list FILE")
     if flags.dali:
         raise UserError("--dali: semisup reads its few images with the default loader; leave it out")
-    if flags.label_list and flags.dataset in ("cifar10", "cifar100", "stl10"):
-        raise UserError(f"--label_list names files, and --dataset {flags.dataset} has none; use --label_fraction")
     check_labelled_checkpoint(flags)
     return flags
 

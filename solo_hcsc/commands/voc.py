@@ -15,7 +15,7 @@ from solo_hcsc.cli.flags import (
     refuse_folders,
     without_folders,
 )
-from solo_hcsc.cli.parser import Invocation, Parser, take
+from solo_hcsc.cli.parser import Invocation, Parser
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -31,12 +31,12 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.pascal import find_folder, read_split
-    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.models import MultiLabel
     from solo_hcsc.evaluation.probe import Probe
     from solo_hcsc.evaluation.released_voc import SIDE, ReleasedMultiLabel, test_transform, training_transform
 
-    source = replace(take(ImageSource, flags), data_dir=find_folder(flags.data_dir))
+    source = replace(evaluated_images(flags), data_dir=find_folder(flags.data_dir))
     probe = Probe(flags, Invocation("voc", tuple(argv)), source, PROTOCOL, images_flag="--data_dir")
     if probe.devices.processes > 1:
         raise UserError("average precision needs all scores in one process; use --devices 1")
@@ -90,7 +90,7 @@ def build_parser() -> Parser:
         "Trains a linear classifier for PASCAL VOC 2007 on the frozen encoder of a checkpoint.",
         PROTOCOL,
         best="val_map",
-        dataset="--data_dir FOLDER",
+        images="--data_dir FOLDER ",
     )
     folder = "the VOC2007 folder, or the VOCdevkit folder that it is in"
     without_folders(parser, "voc07", Path("datasets/VOCdevkit/VOC2007"), folder)

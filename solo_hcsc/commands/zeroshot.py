@@ -19,12 +19,11 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.evaluation.features import FeatureSettings
+    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.knn import Voting, evaluate
     from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 
-    source = take(ImageSource, flags).located(needs_val=True)
+    source = evaluated_images(flags).located(needs_val=True)
     if pretrained_on(recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)), source):
         note("this is the data set that it was pretrained on; zeroshot means another one")
     settings = take(FeatureSettings, flags), take(Voting, flags), take(Loading, flags)
@@ -60,7 +59,7 @@ def parse(argv: Sequence[str]) -> Namespace:
         "KNN accuracy of a frozen encoder on a labelled data set that it was not pretrained on: CUB-200-2011 as it is "
         "distributed, or any other. Its training images are the bank, its test or validation images the queries.",
     )
-    parser.change("dataset", choices=(*DATASETS, "cub"))
+    parser.change("dataset", choices=(*DATASETS, "cub"), required=True, help="which data set")
     flags = parser.parse(argv)
     check_features(flags)
     if flags.dataset == "cub" and (flags.train_dir or flags.val_dir):

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,35 +11,66 @@ from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.console import announce
+from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.images import class_folders, list_images, read_image
+from solo_hcsc.data.source import ClassLevel
 
 
 class LabelledImages(ImageFolder):
-    """One folder per class, each with images at any depth, as (image, class)."""
+    """Folders of images as (image, class), where an image's class is one of the folders that it is in.
 
-    def __init__(self, root: Path, transform: Callable) -> None:
+    `class_level`: which one, from 1, the first below `root`; or "leaf", the last. Folders may be of different depth: an
+    image that lies higher has the last folder that there is. A class is called by its path below `root`.
+    """
+
+    def __init__(self, root: Path, transform: Callable, class_level: ClassLevel = None) -> None:
+        self.class_level = class_level
         super().__init__(root, transform, loader=read_image)
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-        names = class_folders(directory)
-        if not names:
+        first = class_folders(directory)
+        if not first:
             raise UserError(
                 f"{directory}: one folder per class is expected there; for images without classes add --no_labels"
             )
-        return names, {name: number for number, name in enumerate(names)}
-
-    @staticmethod
-    def make_dataset(directory: str | Path, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
-        found = {name: list_images(os.path.join(directory, name)) for name in class_to_idx}
-        empty = [name for name, paths in found.items() if not paths]
+        images = {name: list_images(os.path.join(directory, name)) for name in first}
+        empty = [name for name, paths in images.items() if not paths]
         if empty:
             others = f" and {len(empty) - 1} others have" if len(empty) > 1 else " has"
             raise UserError(
                 f"{directory}: class folder {empty[0]!r}{others} no images ({', '.join(IMG_EXTENSIONS)}); "
                 "add some, or remove the folder"
             )
-        return [(path, class_to_idx[name]) for name, paths in found.items() for path in paths]
+        self._images = [path for paths in images.values() for path in paths]
+        names = sorted({self._class_of(path, directory) for path in self._images})
+        return names, {name: number for number, name in enumerate(names)}
+
+    def make_dataset(self, directory: str | Path, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
+        return [(path, class_to_idx[self._class_of(path, directory)]) for path in self._images]
+
+    def _class_of(self, path: str, directory: str | Path) -> str:
+        folders = path[len(os.path.join(directory, "")) :].split(os.sep)[:-1]
+        return "/".join(folders if self.class_level == "leaf" else folders[: int(self.class_level or 1)])
+
+
+def tell_nested(dataset: LabelledImages) -> None:
+    """Says which folders are the classes where there are folders with images below them, and nobody has chosen."""
+    folders = {os.path.dirname(path) for path, _ in dataset.samples}
+    count = len(dataset.classes)
+    if dataset.class_level is not None or len(folders) <= count:
+        return
+    some = ", ".join(map(on_one_line, dataset.classes[:3])) + (", ..." if count > 3 else "")
+    announce(
+        f"{count} class{'es' * (count > 1)}: {some}; below {'them' if count > 1 else 'it'} {len(folders)} folders with "
+        "images: --class_level 2 or leaf takes the second or the last folder for the class"
+    )
+
+
+def short_names(classes: Sequence[str]) -> list[str]:
+    """Classes by their last folder's name, or by their whole path where two have the same."""
+    last = [name.rpartition("/")[2] for name in classes]
+    return [short if last.count(short) == 1 else name for short, name in zip(last, classes, strict=True)]
 
 
 class ImagesWithoutLabels(Dataset):
@@ -57,6 +88,15 @@ class ImagesWithoutLabels(Dataset):
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+class BareImages(ImagesWithoutLabels):
+    """The same as (image, -1), which is what an evaluation reads."""
+
+    classes: Sequence[str] = ()
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:  # type: ignore[override]
+        return super().__getitem__(index)[1:]
 
 
 class Part(Subset):
@@ -116,7 +156,10 @@ def with_classes_of(train_set: Dataset, val_set: Dataset | None) -> Dataset | No
         return val_set
     unknown = sorted(set(val_set.classes) - set(train_set.classes))
     if unknown:
-        raise UserError(f"--val_dir: class {unknown[0]!r} is not in --train_dir; the two need the same class folders")
+        raise UserError(
+            f"--val_dir: class {unknown[0]!r} is not in --train_dir; the two need the same class folders (or another "
+            "--class_level)"
+        )
     numbers = [train_set.class_to_idx[name] for name in val_set.classes]
     renumbered = copy.copy(val_set)
     renumbered.samples = [(path, numbers[label]) for path, label in val_set.samples]

@@ -54,25 +54,45 @@ def read(file: Path) -> dict[str, str]:
 def levels(
     parents: Mapping[str, str], classes: Sequence[str], file: Path | str = "label hierarchy"
 ) -> list[LabelLevel]:
-    """The classes (level 0), their parents, and so on; what has no parent stands for itself at higher levels."""
+    """The classes (level 0), their groups, and so on up to those that have no parent."""
     unknown = sorted(set(classes) - parents.keys() - set(parents.values()))
     if unknown:
         others = f" and {len(unknown) - 1} other classes" if len(unknown) > 1 else ""
         raise UserError(f"{file}: says nothing of class {unknown[0]!r}{others}; add a line `{unknown[0]}: parent`")
+    paths = []
+    for name in classes:
+        path = [name]
+        while path[-1] in parents:
+            path.append(parents[path[-1]])
+        paths.append(path[::-1])
+    return _levels(classes, paths)
+
+
+def folder_levels(classes: Sequence[str]) -> list[LabelLevel]:
+    """The same of classes that are called by their folders, as in `Fruit/Apple/Royal-Gala`; none of plain names."""
+    folders = [name.split("/") for name in classes]
+    paths = [["/".join(parts[: depth + 1]) for depth in range(len(parts))] for parts in folders]
+    return _levels(classes, paths) if any(len(parts) > 1 for parts in folders) else []
+
+
+def _levels(classes: Sequence[str], paths: Sequence[Sequence[str]]) -> list[LabelLevel]:
+    """From each class's path, the topmost group first.
+
+    Levels are counted from the top, where all paths start: a class with fewer groups above it stands for itself at the
+    levels below its first group, not beside the groups of others.
+    """
     found = [LabelLevel(tuple(classes), np.arange(len(classes)))]
-    current = list(classes)
-    while any(name in parents for name in current):
-        current = [parents.get(name, name) for name in current]
-        names, groups = np.unique(current, return_inverse=True)
+    for depth in range(max(map(len, paths)) - 1, 0, -1):
+        names, groups = np.unique([path[:depth][-1] for path in paths], return_inverse=True)
         found.append(LabelLevel(tuple(map(str, names)), groups))
     return found
 
 
 def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[[Sequence[str]], list[LabelLevel]]]:
-    """The file given, or the data set's own, and a function from classes to their levels; none without a file."""
+    """The file given, or the data set's own, and a function from classes to their levels; else the folders' levels."""
     file = file or shipped(dataset)
     if file is None:
-        return None, lambda classes: []
+        return None, folder_levels
     parents, found = read(file), file
     return file, lambda classes: levels(parents, classes, found)
 

@@ -1,14 +1,21 @@
 """Which images a command reads, as a value: the data set, its folders, the size and the colours they are read in."""
 
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.parser import take
 from solo_hcsc.data.digits import lay_out_digits
 
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
 _TRANSFORMED_HERE = ("custom", "digits", "voc07", "places205", "cub")
+_NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
+ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,35 @@ class ImageSource:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     no_labels: bool = False
+    class_level: ClassLevel = None
+
+    @classmethod
+    def of_run(cls, flags: Namespace, trained: Mapping[str, Any]) -> "ImageSource":
+        """The images of an evaluation: what was not typed is as in the run with the flags `trained`; says so.
+
+        Another data set than the run's has folders of its own, and is seen as the run's was: at its size, in its
+        colours.
+        """
+        dataset = flags.dataset or trained.get("dataset")
+        if dataset is None:
+            raise UserError("--dataset is missing: there is no args.json beside the checkpoint that would tell it")
+        names = ["crop_size", "mean", "std"]
+        if dataset == trained.get("dataset"):
+            names += ["data_dir", "class_level"]
+            names += ["train_dir", "val_dir"] if dataset in _NAMED_FOLDERS else []
+        untyped = {name: trained[name] for name in names if name not in flags.typed and trained.get(name) is not None}
+        places = {name: Path(value) for name, value in untyped.items() if name.endswith("_dir")}
+        source = take(cls, flags, dataset=dataset)
+        taken = take(cls, flags, dataset=dataset, **untyped | places)
+        said = [] if flags.dataset else [f"--dataset {dataset}"]
+        for name in names:
+            if getattr(taken, name) != getattr(source, name):
+                value = getattr(taken, name)
+                shown = value[:1] if name == "crop_size" else value if isinstance(value, tuple) else (value,)
+                said.append(f"--{name} {' '.join(map(str, shown))}")
+        if said:
+            announce(f"as in pretraining: {' '.join(said)}")
+        return taken
 
     @property
     def in_folders(self) -> bool:

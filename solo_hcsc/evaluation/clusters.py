@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.folders import refuse_single_class
+from solo_hcsc.data.folders import refuse_single_class, short_names
 from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import RunTree, load_tree
 from solo_hcsc.evaluation.features import FeatureSettings, Frozen, extract
-from solo_hcsc.framework.datasets import labelled_split
+from solo_hcsc.evaluation.results import describe_data
+from solo_hcsc.framework.datasets import one_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.kmeans import kmeans, nearest
 from solo_hcsc.hcsc.options import Options
@@ -47,18 +48,11 @@ class Subject:
         """Refuses images of one class, and a hierarchy that does not know all classes."""
         file, levels_of = find_levels(label_hierarchy, source.dataset)
         frozen = Frozen(settings, source.crop_size[0])
-        dataset: Any = labelled_split(source, split)
+        dataset: Any = one_split(source, split)
         refuse_single_class(dataset, f"--{split}_dir")
-        folder = source.train_dir if split == "train" else source.val_dir
-        description = {
-            "name": source.dataset,
-            "data_dir": str(source.data_dir),
-            **({f"{split}_dir": str(folder)} if folder else {}),
-            f"{split}_images": len(dataset),
-            "classes": len(dataset.classes),
-        }
+        description = describe_data(source, len(dataset.classes), **{split: len(dataset)})
         tree = load_tree(frozen.encoder.checkpoint)
-        return cls(frozen, tree, dataset, dataset.classes, levels_of(dataset.classes), file, description)
+        return cls(frozen, tree, dataset, short_names(dataset.classes), levels_of(dataset.classes), file, description)
 
     @property
     def images(self) -> int:

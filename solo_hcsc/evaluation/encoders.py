@@ -27,6 +27,7 @@ from solo_hcsc.training.checkpoints import (
     role_of,
     weights_in,
 )
+from solo_hcsc.training.lightning import finished_epochs
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Encoder:
     name: str  # its architecture
     checkpoint: Path
     taken: str  # a line for the user: what was taken from the checkpoint and what not
-    epochs: int | None = None  # how long it was pretrained, where a foreign checkpoint tells
+    epochs: int | None = None  # how long it was pretrained, where the checkpoint tells
+    warnings: tuple[str, ...] = ()  # what stood against its run when the checkpoint was written
 
     @cached_property
     def trained_with(self) -> dict[str, Any]:
@@ -114,9 +116,22 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
     left = [key for key in state if not str(key).startswith(place) or str(key).removeprefix(place) not in weights]
     unused = Counter(_part(str(key)) for key in left)
     others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
+    warnings = tuple(on_one_line(one) for one in _listed(checkpoint.get("warnings")))
     taken = f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
-    epochs = checkpoint.get("epoch") if "encoder_q" in place else None
-    return Encoder(encoder, name, path, taken, epochs if isinstance(epochs, int) else None)
+    taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
+    return Encoder(encoder, name, path, taken, _epochs(checkpoint, place), warnings)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _epochs(checkpoint: dict[str, Any], place: str) -> int | None:
+    """How many epochs it was trained for: MoCo's checkpoints count from 1, those of Lightning name the last one."""
+    epoch = checkpoint.get("epoch")
+    if not isinstance(epoch, int):
+        return None
+    return epoch if "encoder_q" in place else (finished_epochs(checkpoint) or 0)
 
 
 def load_projector(encoder: Encoder) -> nn.Module:

@@ -1,5 +1,6 @@
 """Features of a frozen encoder: which checkpoint, which images, on which device."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder, load_projector
+from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 from solo_hcsc.training.progress import watch
 
 Module = Callable[[torch.Tensor], torch.Tensor]
@@ -33,6 +36,11 @@ class FeatureSettings:
     method: str | None
     features: str  # backbone or projector
     accelerator: str
+
+
+def evaluated_images(flags: Namespace) -> ImageSource:
+    """The images that an evaluation's flags mean: as in pretraining, but for what was typed."""
+    return ImageSource.of_run(flags, recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)))
 
 
 class Frozen:

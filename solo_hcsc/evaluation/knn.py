@@ -10,10 +10,11 @@ from torch.utils.data import Dataset
 from solo_hcsc.cli.console import table
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.parser import Invocation
+from solo_hcsc.data.folders import classes_of
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features, FeatureSettings, Frozen
-from solo_hcsc.evaluation.results import Result, describe_data, result_file
+from solo_hcsc.evaluation.results import Result, column, describe_data, result_file, shown_accuracies
 from solo_hcsc.framework import WeightedKNNClassifier
 from solo_hcsc.framework.datasets import evaluation_transforms
 
@@ -54,25 +55,32 @@ def evaluate(
     print(encoder.taken)
     print(
         f"{evaluation} of {encoder.checkpoint} ({encoder.name}, {settings.features} features) on {source.dataset}: "
-        f"{images} images in the bank, {frozen.device}",
+        f"{images} images in the bank, {queries} queries, {frozen.device}",
         flush=True,
     )
     bank, asked = frozen.of(train_set, loading, "bank"), frozen.of(val_set, loading, "queries")
-    rows = accuracies(bank, asked, voting.k, voting.temperature, voting.distance_function)
+    found = accuracies(bank, asked, voting.k, voting.temperature, voting.distance_function)
+    classes = classes_of(train_set)
+    tops = shown_accuracies(classes)
+    rows = [(k, *values[: len(tops)]) for k, *values in found]
     best = max(rows, key=lambda row: row[1])
-    found = {
+    said = {
         "k": best[0],
         "temperature": voting.temperature,
         "distance": voting.distance_function,
         "features": settings.features,
-        "all": [{"k": k, "acc1": acc1, "acc5": acc5} for k, acc1, acc5 in rows],
+        "all": [{"k": k, **_named(tops, values)} for k, *values in rows],
         "deviations": voting.deviations(settings.features),
     }
-    metrics, data = {"acc1": best[1], "acc5": best[2]}, describe_data(source, images, queries)
-    result = Result(evaluation, settings.method, data, metrics, found, time.monotonic() - started)
+    data = describe_data(source, classes, train=images, val=queries)
+    result = Result(evaluation, settings.method, data, _named(tops, best[1:]), said, time.monotonic() - started)
     result.write(file, encoder, invocation)
-    print(table(("k", "top-1 %", "top-5 %"), rows))
-    print(f"best: {best[1]:.2f} % with k={best[0]}; result in {file}")
+    print(table(("k", *map(column, tops)), rows))
+    print(f"best: {best[1]:.2f} % of {queries} images, with k={best[0]}; result in {file}")
+
+
+def _named(tops: Sequence[int], values: Sequence[float]) -> dict[str, float]:
+    return {f"acc{top}": value for top, value in zip(tops, values, strict=True)}
 
 
 def accuracies(

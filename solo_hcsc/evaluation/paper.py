@@ -61,7 +61,8 @@ def find(
         return None
     if method == "hcsc" and evaluation != "clustering" and pretraining.get("num_prototypes", TREE) != TREE:
         return None
-    model = method, bool(pretraining.get("multi_crop", False)), pretraining.get("max_epochs")
+    epochs = pretraining.get("epochs", pretraining.get("max_epochs"))
+    model = method, bool(pretraining.get("multi_crop", False)), epochs
     for row in PUBLISHED:
         key = row.evaluation, row.dataset, row.setting, row.method, row.multi_crop, row.epochs
         if key == (evaluation, dataset, setting, *model):

@@ -88,7 +88,7 @@ class Probe:
         self._check()
         if self.cached and flags.dali:
             note("--cache_features: each image is read once, with the default loader instead of --dali")
-        self.dali_device = None if self.cached else resolve_dali(flags, self.devices.accelerator)
+        self.dali_device = None if self.cached else resolve_dali(flags, source.dataset, self.devices.accelerator)
         check_wandb(self.wandb)
         self.encoder = load_encoder(flags.pretrained_feature_extractor, flags.encoder, source.crop_size[0])
         settings = linear_settings(flags, source, self.devices, self.dali_device, self.encoder.name)
@@ -165,7 +165,8 @@ class Probe:
             loaders = self._cached_loaders(train_set, val_set)
         run.fit(model, *loaders)
         logged = {name: float(value) for name, value in run.trainer.callback_metrics.items()}
-        data = describe_data(self.source, images, val_images) | {"classes": num_classes}
+        source = replace(self.source, crop_size=tuple(settings["crop_size"]))
+        data = describe_data(source, num_classes, train=images, val=val_images)
         return Trained(logged, run, settings, data)
 
     def _cached_loaders(self, train_set: Dataset, val_set: Dataset) -> tuple[DataLoader, DataLoader]:
@@ -209,8 +210,7 @@ class Probe:
             result = Result(self.evaluation, self.flags.method, described, metrics, recorded, seconds)
             result.write(trained.run.folder / f"{self.evaluation}.json", self.encoder, self.invocation)
             print(table(header, rows))
-            if remark:
-                print(remark)
+            print("; ".join(filter(None, [f"of {trained.data['val_images']} images", remark])))
             if self.cached:
                 print("features were computed once, without augmentation: a quick answer, not the paper's protocol")
         trained.run.report(self.started, f"solo-hcsc summary {self.records.checkpoint_dir}")

@@ -47,6 +47,7 @@ class Result:
             "checkpoint": str(encoder.checkpoint),
             "checkpoint_sha256": encoder.fingerprint,
             "pretraining": _pretraining(trained, encoder),
+            "warnings": list(encoder.warnings),
             "seconds": round(self.seconds, 1),
             "command": invocation.line,
             "flags": list(invocation.argv),
@@ -70,15 +71,29 @@ def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Pat
     return file
 
 
-def describe_data(source: "ImageSource", train_images: int, val_images: int) -> dict[str, Any]:
-    """Where the images are and how many."""
-    places = {"data_dir": source.data_dir, "train_dir": source.train_dir, "val_dir": source.val_dir}
+def describe_data(source: "ImageSource", classes: int | None, **images: int) -> dict[str, Any]:
+    """Where the images are, how many of which split, of how many classes, and at what size they were looked at."""
+    folders = {f"{split}_dir": getattr(source, f"{split}_dir") for split in ("train", "val") if split in images}
+    places = {"data_dir": source.data_dir, **folders}
+    level = {} if source.class_level is None else {"class_level": source.class_level}
     return {
         "name": source.dataset,
         **{name: str(place) for name, place in places.items() if place is not None},
-        "train_images": train_images,
-        "val_images": val_images,
+        **{f"{split}_images": count for split, count in images.items()},
+        **({} if classes is None else {"classes": classes}),
+        **level,
+        **({"crop_size": source.crop_size[0]} if source.follows_crop_size else {}),
     }
+
+
+def shown_accuracies(classes: int) -> tuple[int, ...]:
+    """Which top-k accuracies say anything: of five classes, the right one is always among the first five."""
+    return (1, 5) if classes > 5 else (1,)
+
+
+def column(k: int) -> str:
+    """The heading of a top-k accuracy."""
+    return f"top-{k} %"
 
 
 def _pretraining(trained: Mapping[str, Any], encoder: "Encoder") -> dict[str, Any]:
@@ -88,7 +103,7 @@ def _pretraining(trained: Mapping[str, Any], encoder: "Encoder") -> dict[str, An
     if isinstance(trained.get("num_small_crops"), int):
         known["multi_crop"] = trained["num_small_crops"] > 0
     if encoder.epochs is not None:
-        known.setdefault("max_epochs", encoder.epochs)
+        known["epochs"] = encoder.epochs  # that it was really trained for
     return {"encoder": encoder.name, **known}
 
 

@@ -11,11 +11,13 @@ from torchvision import transforms
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.folders import (
+    BareImages,
     CentreCrops,
     ImagesWithoutLabels,
     LabelledImages,
     fraction,
     refuse_single_class,
+    tell_nested,
     with_classes_of,
 )
 from solo_hcsc.data.images import SkipUnreadable
@@ -52,7 +54,8 @@ def pretraining_set(source: ImageSource, transform: Callable, share: float, seed
         dataset: Dataset = ImagesWithoutLabels(source.folder("train"), transform)
     elif source.in_folders:
         indexed = pretrain_dataloader.dataset_with_index(LabelledImages)
-        dataset = indexed(source.folder("train"), transform)
+        dataset = indexed(source.folder("train"), transform, source.class_level)
+        tell_nested(dataset)  # type: ignore[arg-type]
     else:
         dataset = _downloaded(
             source,
@@ -70,14 +73,15 @@ def validation_set(source: ImageSource, train_set: Dataset) -> Dataset | None:
         return evaluation_sets(source, train_transform, transform)[1]
     if source.no_labels or source.val_dir is None:
         return None
-    return with_classes_of(train_set, LabelledImages(source.folder("val"), transform))
+    return with_classes_of(train_set, LabelledImages(source.folder("val"), transform, source.class_level))
 
 
 def evaluation_sets(source: ImageSource, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
     """Labelled training and validation images."""
     if source.in_folders:
-        train_set = LabelledImages(source.folder("train"), train_transform)
-        val_set = LabelledImages(source.folder("val"), val_transform)
+        train_set = LabelledImages(source.folder("train"), train_transform, source.class_level)
+        val_set = LabelledImages(source.folder("val"), val_transform, source.class_level)
+        tell_nested(train_set)
         refuse_single_class(train_set)
         return train_set, with_classes_of(train_set, val_set)  # type: ignore[return-value]
     return _downloaded(
@@ -93,11 +97,15 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
     )
 
 
-def labelled_split(source: ImageSource, split: str) -> Dataset:
-    """The labelled `train` or `val` images as centre crops; folders of the other part need not be there."""
+def one_split(source: ImageSource, split: str) -> Dataset:
+    """The `train` or `val` images as centre crops with their labels; folders of the other part need not be there."""
     _, transform = evaluation_transforms(source)
+    if source.no_labels:
+        return BareImages(source.folder(split), transform)
     if source.in_folders:
-        return LabelledImages(source.folder(split), transform)
+        dataset = LabelledImages(source.folder(split), transform, source.class_level)
+        tell_nested(dataset)
+        return dataset
     return evaluation_sets(source, transform, transform)[0 if split == "train" else 1]
 
 

@@ -15,13 +15,14 @@ from solo.utils.momentum import initialize_momentum_params
 from torch import nn
 from tqdm import tqdm
 
+from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, in_flags, note
-from solo_hcsc.cli.parser import yes_or_no
+from solo_hcsc.cli.parser import Flags, yes_or_no
 from solo_hcsc.framework.datasets import CentreCropBatches
 from solo_hcsc.hcsc.coding import Coded, Processes, SelectiveCoding, describe, selection_quality
-from solo_hcsc.hcsc.health import Health, of_epoch, of_tree
+from solo_hcsc.hcsc.health import Health, Sign, of_epoch, of_tree
 from solo_hcsc.hcsc.kmeans import import_faiss
-from solo_hcsc.hcsc.options import PRESETS, Options
+from solo_hcsc.hcsc.options import IMAGES_EACH, PRESETS, Options, levels_for
 
 # How well negatives are selected costs a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
@@ -95,6 +96,36 @@ class HCSC(BaseMomentumMethod):
         return parent_parser
 
     @staticmethod
+    def shorten(flags: Flags) -> dict[str, Any]:
+        """The warm-up that suits a short run, where none was typed."""
+        most = flags.max_epochs // 5
+        if "proto_warmup_epochs" in flags.typed or options_in(vars(flags)).proto_warmup_epochs <= most:
+            return {}
+        return {"proto_warmup_epochs": most}
+
+    @staticmethod
+    def choose_levels(settings: Mapping[str, Any], images: int) -> dict[str, Any]:
+        """How many prototypes suit the images, where nobody has said; and a line where many will be dropped."""
+        options = options_in(settings)
+        clustered = options.clustered_at_most(images)
+        if settings["num_prototypes"] is None and levels_for(clustered) != options.num_prototypes:
+            levels = levels_for(clustered)
+            shown = " ".join(map(str, levels))
+            announce(
+                f"--num_prototypes {shown}: chosen for {clustered} images, {IMAGES_EACH} for each prototype of the "
+                "bottom level and the levels in the paper's proportions"
+            )
+            return {"num_prototypes": list(levels)}
+        if settings["num_prototypes"] is not None and clustered < options.few_images and options.needs_tree:
+            bottom = options.num_prototypes[0]
+            announce(
+                f"--num_prototypes {bottom}: {clustered} images are {clustered // bottom} for each, and clusters of "
+                f"fewer than {options.min_cluster_size} (--min_cluster_size) are dropped, which many will be; "
+                f"better ask for at most {levels_for(clustered)[0]}"
+            )
+        return {}
+
+    @staticmethod
     def check_flags(flags: Mapping[str, Any]) -> None:
         """Refuses what can be refused before any data is read."""
         options = options_in(flags)
@@ -126,6 +157,8 @@ class HCSC(BaseMomentumMethod):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint.update(self.resolved_options)
+        self._look_at_epoch()  # checkpoints are written before the module's own turn at the end of an epoch
+        checkpoint["warnings"] = [in_flags(sign.short) for sign in self.health.standing]
 
     # ---- before an epoch: the tree of prototypes ----
 
@@ -198,9 +231,12 @@ class HCSC(BaseMomentumMethod):
         return embeddings, images
 
     def on_train_epoch_end(self) -> None:
+        self._look_at_epoch()
+
+    def _look_at_epoch(self) -> None:
         self._tell("epoch", of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch))
 
-    def _tell(self, about: str, signs: Mapping[str, str]) -> None:
+    def _tell(self, about: str, signs: Mapping[str, Sign]) -> None:
         for line in self.health.news(self.current_epoch, about, signs):
             note(in_flags(line))
 

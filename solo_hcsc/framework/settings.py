@@ -43,9 +43,8 @@ def for_framework(settings: dict[str, Any], source: ImageSource) -> dict[str, An
 
 def _resolved(flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None) -> Namespace:
     values = vars(flags) | {
-        "data_dir": source.data_dir,
-        "train_dir": source.train_dir,
-        "val_dir": source.val_dir,
+        **{name: getattr(source, name) for name in ("data_dir", "train_dir", "val_dir", "class_level")},
+        **{name: list(getattr(source, name)) for name in ("crop_size", "mean", "std")},
         "accelerator": devices.accelerator,
         "gpus": list(devices.indexes),  # by whose length solo-learn scales the learning rate
         "devices": devices.devices,
@@ -58,12 +57,12 @@ def _resolved(flags: Namespace, source: ImageSource, devices: Devices, dali_devi
     return Namespace(**copy.deepcopy(values))
 
 
-def resolve_dali(flags: Namespace, accelerator: str) -> str | None:
+def resolve_dali(flags: Namespace, dataset: str, accelerator: str) -> str | None:
     """Where DALI works; None without `--dali`, which is refused where it cannot work."""
     if not flags.dali:
         return None
-    if flags.dataset not in FILES:
-        raise UserError(f"--dali reads folders and lists of images, not --dataset {flags.dataset}; leave it out")
+    if dataset not in FILES:
+        raise UserError(f"--dali reads folders and lists of images, not --dataset {dataset}; leave it out")
     try:
         import nvidia.dali  # noqa: F401  an optional package that takes seconds to import
     except ImportError:

@@ -5,6 +5,7 @@ Texts name arguments in backticks, as errors do.
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -15,63 +16,85 @@ DUPLICATE = 0.9999  # the cosine from which two prototypes are one
 LOOKED_AT = 1000  # prototypes that are compared with all others
 
 
+class Sign(NamedTuple):
+    """That something has gone wrong."""
+
+    short: str  # for a table
+    text: str  # what was seen and what to do
+
+
 class Health:
     """Remembers which signs stand, so that each is news when it appears, and again only after it was gone.
 
     Example:
-        >>> health = Health()
-        >>> [health.news(epoch, "tree", signs) for epoch, signs in enumerate([{"a": "ill"}, {"a": "ill"}, {}])]
-        [['epoch 0: ill'], [], []]
+        >>> health, ill = Health(), Sign("ill", "it is ill")
+        >>> [health.news(epoch, "tree", signs) for epoch, signs in enumerate([{"a": ill}, {"a": ill}, {}])]
+        [['epoch 1: it is ill'], [], []]
     """
 
     def __init__(self) -> None:
-        self._standing: dict[str, set[str]] = {}
+        self._standing: dict[str, dict[str, Sign]] = {}
 
-    def news(self, epoch: int, about: str, signs: Mapping[str, str]) -> list[str]:
+    def news(self, epoch: int, about: str, signs: Mapping[str, Sign]) -> list[str]:
         """Takes note of all `signs` about something, and returns a line for each that is new.
 
         Args:
-            epoch: when they were seen.
+            epoch: when they were seen; the first is 0.
             about: what they are of; the signs of one thing do not end those of another.
-            signs: texts by name, as `of_tree` and `of_epoch` give them.
+            signs: by name, as `of_tree` and `of_epoch` give them.
 
         Returns:
-            Lines to show to the user.
+            Lines to show to the user, in which epochs and levels count from 1.
         """
-        standing, self._standing[about] = self._standing.get(about, set()), set(signs)
-        return [f"epoch {epoch}: {text}" for sign, text in signs.items() if sign not in standing]
+        standing, self._standing[about] = self._standing.get(about, {}), dict(signs)
+        return [f"epoch {epoch + 1}: {sign.text}" for name, sign in signs.items() if name not in standing]
+
+    @property
+    def standing(self) -> list[Sign]:
+        """The signs that were seen when each thing was last looked at.
+
+        Example:
+            >>> health = Health()
+            >>> _ = health.news(0, "tree", {"a": Sign("ill", "it is ill")})
+            >>> [sign.short for sign in health.standing]
+            ['ill']
+        """
+        return [sign for signs in self._standing.values() for sign in signs.values()]
 
 
-def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, str]:
+def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, Sign]:
     """Signs of a new tree, by name.
 
     Example:
         >>> from solo_hcsc.hcsc.hierarchy import build_hierarchy
         >>> options = Options(num_prototypes=(4, 2), min_cluster_size=0)
         >>> list(of_tree(build_hierarchy(torch.eye(8)[:2].repeat(50, 1), options), options))
-        ['duplicates 0']
+        ['duplicates 1']
     """
     signs = {}
     members = int(hierarchy.sizes(0).sum())
-    for number, (level, wanted) in enumerate(zip(hierarchy.levels, options.num_prototypes, strict=True)):
+    for number, (level, wanted) in enumerate(zip(hierarchy.levels, options.num_prototypes, strict=True), start=1):
         clusters = len(level.prototypes)
         same = duplicates(level.prototypes)
         if same > 0.1:
-            signs[f"duplicates {number}"] = (
+            signs[f"duplicates {number}"] = Sign(
+                f"prototypes of level {number} equal each other",
                 f"{same:.0%} of the prototypes of level {number} equal another one; the embeddings have collapsed. "
-                "Start later (`proto_warmup_epochs`), lower `lr`, or ask for fewer `num_prototypes`"
+                "Start later (`proto_warmup_epochs`), lower `lr`, or ask for fewer `num_prototypes`",
             )
         largest = float(level.sizes.max() / level.sizes.sum())
         if largest > max(0.5, 2 / wanted):  # of two clusters one has half in any case
-            signs[f"largest {number}"] = (
+            signs[f"largest {number}"] = Sign(
+                f"collapsed: one cluster of level {number} holds {largest:.0%} of the images",
                 f"one of {clusters} clusters of level {number} holds {largest:.0%} of the images; the embeddings have "
-                "collapsed. Start later (`proto_warmup_epochs`), lower `lr` or `proto_weight`"
+                "collapsed. Start later (`proto_warmup_epochs`), lower `lr` or `proto_weight`",
             )
         if clusters > 0.8 * members:
-            what = "prototypes" if number else "images"
-            signs[f"members {number}"] = (
+            what = "prototypes" if number > 1 else "images"
+            signs[f"members {number}"] = Sign(
+                f"most clusters of level {number} are alone",
                 f"level {number} has {clusters} clusters for {members} {what}, so that most are alone; "
-                "ask for fewer `num_prototypes` there"
+                "ask for fewer `num_prototypes` there",
             )
         members = clusters
     return signs
@@ -86,32 +109,35 @@ def duplicates(prototypes: torch.Tensor) -> float:
     return float((cosine.max(dim=1).values > DUPLICATE).float().mean())
 
 
-def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) -> dict[str, str]:
+def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) -> dict[str, Sign]:
     """Signs of an epoch, by name, from the means of its `Coded.parts`.
 
     Example:
         >>> list(of_epoch({"left_out_0": torch.tensor(0.9)}, Options(), epoch=0))
-        ['all left out 0']
+        ['all left out 1']
     """
     signs = {}
-    for level, clusters in enumerate(options.num_prototypes):
-        share = float(means.get(f"left_out_{level}", math.nan))
+    for level, clusters in enumerate(options.num_prototypes, start=1):
+        share = float(means.get(f"left_out_{level - 1}", math.nan))
         if share > max(0.5, 1.5 / clusters):  # of two equal clusters half is left out
-            signs[f"all left out {level}"] = (
+            signs[f"all left out {level}"] = Sign(
+                f"collapsed: level {level} leaves out {share:.0%} of the negatives",
                 f"level {level} leaves out {share:.0%} of the negatives; its clusters have collapsed. Start later "
-                "(`proto_warmup_epochs`), lower `proto_weight`, or ask for more prototypes"
+                "(`proto_warmup_epochs`), lower `proto_weight`, or ask for more prototypes",
             )
         if share < 0.1 / clusters:
-            signs[f"none left out {level}"] = (
+            signs[f"none left out {level}"] = Sign(
+                f"level {level} leaves out hardly any negative",
                 f"level {level} leaves out {share:.2%} of the negatives, where {1 / clusters:.2%} would be chance; the "
-                "queue is far from the queries. Lower `queue_size`, or the momentum (`base_tau_momentum`)"
+                "queue is far from the queries. Lower `queue_size`, or the momentum (`base_tau_momentum`)",
             )
-        loss = float(means.get(f"instance_loss_{level}", math.nan))
+        loss = float(means.get(f"instance_loss_{level - 1}", math.nan))
         counted = options.left_out == "removed" and not math.isnan(share)
         chance = math.log(1 + options.negatives * (1 - share if counted else 1))
         if epoch > 0 and chance > 0 and loss > 0.99 * chance:  # in the first epoch nothing has been learnt yet
-            signs["chance"] = (
+            signs["chance"] = Sign(
+                "nothing is learnt: the loss is that of guessing",
                 f"the instance loss is {loss:.2f}, and guessing gives {chance:.2f}; nothing is learnt. Lower `lr`, "
-                "add `warmup_epochs`, or look at the images and augmentations"
+                "add `warmup_epochs`, or look at the images and augmentations",
             )
     return signs

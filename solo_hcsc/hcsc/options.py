@@ -66,6 +66,21 @@ def option(
     return field(default=None, metadata=facts)
 
 
+IMAGES_EACH = 20  # for a prototype of the bottom level: at half of it the smaller half of the clusters is dropped
+
+
+def levels_for(images: int) -> tuple[int, ...]:
+    """How many prototypes suit so many images: the paper's, or fewer in its proportions, with 20 images for each.
+
+    Example:
+        >>> levels_for(1_281_167), levels_for(2640), levels_for(100), levels_for(50)
+        ((3000, 2000, 1000), (132, 88, 44), (5, 3, 2), (2,))
+    """
+    bottom = min(3000, images // IMAGES_EACH)
+    levels = (bottom, round(bottom * 2 / 3), round(bottom / 3))
+    return tuple(dict.fromkeys(level for level in levels if level >= 2)) or (2,)
+
+
 @dataclass(frozen=True)
 class Options:
     """Everything that decides what HCSC computes.
@@ -95,7 +110,9 @@ class Options:
     )
 
     # ---- sizes and schedule ----
-    num_prototypes: tuple[int, ...] = option((3000, 2000, 1000), "prototypes per level, bottom first (M_1 ... M_L)")
+    num_prototypes: tuple[int, ...] = option(
+        (3000, 2000, 1000), "prototypes per level, bottom first (M_1 ... M_L); pretrain asks for fewer of few images"
+    )
     queue_size: int = option(16384, "keys kept as negatives (Q)", least=1)
     batch_negatives: bool = option(True, "the batch's other keys are negatives at once, not only in later steps")
     temperature: float = option(0.2, "temperature of the instance loss (tau)", above=0)
@@ -161,7 +178,7 @@ class Options:
     )
     kmeans: str = option(
         "fast",
-        "k-means from images drawn evenly; or from k-means++, on from the last tree and coarse before fine where large",
+        "k-means from images drawn evenly; or from k-means++ in fewer iterations, coarse before fine where large",
         ("plain", "fast"),
     )
     kmeans_iterations: int = option(20, "iterations of a k-means run, at most", least=1)
@@ -334,6 +351,16 @@ class Options:
                 f"`num_prototypes` {self.num_prototypes[0]}: needs {needed} images (`min_cluster_size` "
                 f"{self.min_cluster_size} each) and there are {images}; ask for at most {most} at the bottom level"
             )
+
+    @property
+    def few_images(self) -> int:
+        """Fewer images than this, and many clusters of the bottom level come out too small and are dropped.
+
+        Example:
+            >>> Options(num_prototypes=(100, 10), min_cluster_size=10).few_images
+            2000
+        """
+        return 2 * self.min_cluster_size * self.num_prototypes[0]
 
     def check_batch(self, batch: int) -> None:
         """Raises `ArgumentError` for more keys in a batch of so many images, over all processes, than the queue takes.

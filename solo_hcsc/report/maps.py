@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from solo_hcsc.cli.errors import note
 from solo_hcsc.report import figures
@@ -32,7 +33,6 @@ def tsne(features: np.ndarray, seed: int) -> np.ndarray:
 
 def umap(features: np.ndarray, seed: int) -> np.ndarray:
     """Points (n, 2) of features (n, D)."""
-    import torch
     from umap import UMAP
 
     threads = torch.get_num_threads()

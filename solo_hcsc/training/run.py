@@ -1,7 +1,7 @@
 """A run: its folder, `CHECKPOINT_DIR/METHOD/ID`, its loggers and Lightning's Trainer."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +194,8 @@ class Run:
             where = error.filename or self.folder
             raise UserError(f"{where}: {error.strerror}; {self.checkpoints.rescue()}") from error
 
-    def report(self, started: float, next_step: str) -> None:
-        """The last lines of a run: where things are and what to try next."""
+    def report(self, started: float, next_step: str, warnings: Sequence[str] = ()) -> None:
+        """The last lines of a run: what stands against it, where things are and what to try next."""
         if not is_main_process():
             return
         lines = [
@@ -204,6 +204,7 @@ class Run:
             f"  metrics     {self.folder / 'metrics.csv'}",
             f"  arguments   {self.folder / 'args.json'}",
         ]
+        lines += [f"  warning     {text}" for text in warnings]
         if self.checkpoints.last:
             lines.append(f"  next        {next_step}")
         print("\n".join(lines), flush=True)

@@ -68,6 +68,7 @@ OPTIONAL = {
     "optimizer": {"required": False, "default": "sgd"},
     "project": {"default": "solo-learn"},
 }
+OF_EVALUATION = OPTIONAL | {"dataset": {"choices": list(DATASETS), "required": False}}  # as in pretraining
 OF_PRETRAINING = OPTIONAL | {
     "brightness": {"required": False, "default": [0.4]},
     "contrast": {"required": False, "default": [0.4]},
@@ -123,7 +124,7 @@ def test_flags_of_linear_evaluation_are_solo_learns(monkeypatch):
         add(theirs)
     LinearModel.add_model_specific_args(theirs)
     Checkpointer.add_checkpointer_args(theirs)
-    assert differences(parser_of("linear", monkeypatch), theirs) == OPTIONAL
+    assert differences(parser_of("linear", monkeypatch), theirs) == OF_EVALUATION
 
 
 @pytest.mark.skipif(find_spec("umap") is None, reason="needs the extra umap")

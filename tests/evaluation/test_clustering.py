@@ -24,7 +24,7 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation import clusters as scores_of_clusters
 from solo_hcsc.evaluation.clusters import agreement, score_kmeans
 from solo_hcsc.evaluation.encoders import load_tree
-from solo_hcsc.framework.datasets import labelled_split
+from solo_hcsc.framework.datasets import one_split
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
@@ -96,11 +96,22 @@ def test_label_levels_by_hand(tmp_path):
     top = "animal: of any kind"
     assert by_class == [
         classes,
-        ["dog-like", "cat", "tree", "carnivore", "cat", "language"],
-        ["carnivore", "carnivore", "tree", top, "carnivore", "language"],
+        ["dog-like", "cat", "oak", "cat", "cat", "C#"],  # what lies less deep stands for itself
+        ["carnivore", "carnivore", "oak", "carnivore", "carnivore", "C#"],
         [top, top, "tree", top, top, "language"],
     ]
-    assert [len(level.names) for level in found] == [6, 5, 4, 3]
+    assert [len(level.names) for level in found] == [6, 4, 3, 3]
+
+
+def test_folders_are_a_hierarchy_of_their_own():
+    classes = ["Fruit/Apple/Gala", "Fruit/Apple/Pink", "Fruit/Mango", "Packages/Milk/Oat"]
+    by_class = [[level.names[group] for group in level.groups] for level in label_hierarchy.folder_levels(classes)]
+    assert by_class == [
+        classes,
+        ["Fruit/Apple", "Fruit/Apple", "Fruit/Mango", "Packages/Milk"],  # and not `Fruit` beside `Fruit/Apple`
+        ["Fruit", "Fruit", "Fruit", "Packages"],
+    ]
+    assert label_hierarchy.folder_levels(["Fruit", "Packages"]) == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +227,7 @@ def test_tree_is_looked_up_in_the_embeddings_that_were_clustered(side, run_copy,
     flags = f"--dataset custom --data_dir {images} --val_dir val --split val --pretrained_feature_extractor x"
     source = take(ImageSource, parse([*flags.split(), *FLAGS]))
     with torch.no_grad():
-        found = F.normalize(clustered(torch.stack([image for image, _ in labelled_split(source, "val")])), dim=1)
+        found = F.normalize(clustered(torch.stack([image for image, _ in one_split(source, "val")])), dim=1)
     assert torch.allclose(found, expected, atol=1e-5)
     assert not torch.allclose(found, other, atol=1e-5)
 
