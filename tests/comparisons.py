@@ -13,12 +13,13 @@ def run_of(name, seed, knn, pace):
         "command": f"solo-hcsc pretrain --name '{name}'",
         "flags": ["--name", name],
         "evaluations": {
-            "knn": {"command": "solo-hcsc knn --k 20", "split": None},
-            "clustering": {"command": "solo-hcsc clustering", "split": "train"},
+            "knn": {"command": "solo-hcsc knn --k 20", "split": None, "images": 1000},
+            "clustering": {"command": "solo-hcsc clustering", "split": "train", "images": 5000},
         },
         "measures": {"knn": knn, "linear": knn + 5, "ami": knn / 100, "nmi": knn / 90},
         "cost": {"epochs": 4, "epoch_seconds": pace, "seconds": 4 * pace, "peak_memory": 1234567890},
         "checkpoint_sha256": "0123456789abcdef" * 4,
+        "warnings": [],
         "curves": {
             "val_knn_acc1": [[epoch, knn - 3 + epoch] for epoch in range(4)],
             "val_acc1": [[epoch, knn - 2 + epoch] for epoch in range(4)],
@@ -33,7 +34,8 @@ def row_of(name, values, pace=60.0, base=None, epochs=4):
     for measure in ("knn", "linear", "ami", "nmi"):
         found = [run["measures"][measure] for run in runs]
         spread = statistics.stdev(found) if len(found) > 1 else None
-        measures[measure] = {"mean": statistics.fmean(found), "spread": spread, "values": found}
+        images = 1000 if measure in ("knn", "linear") else 5000
+        measures[measure] = {"mean": statistics.fmean(found), "spread": spread, "values": found, "images": images}
     cost = {"epochs": epochs, "epoch_seconds": pace, "seconds": epochs * pace, "peak_memory": 1234567890}
     return {
         "name": name,

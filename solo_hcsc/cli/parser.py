@@ -126,15 +126,16 @@ class Parser(_Container, argparse.ArgumentParser):
         """All of `argv`, each number within its bounds; an unknown flag is named together with the nearest known."""
         flags, unknown = self.parse_part(argv)
         if unknown:
-            words = [word.partition("=")[0] for word in unknown if word.startswith("--")] or unknown[:1]
-            raise UserError("; ".join(self._explain_unknown(word) for word in dict.fromkeys(words)))
+            words = [word for word in unknown if word.startswith("--")] or unknown[:1]
+            self.refuse(words)
         return flags
 
-    def _explain_unknown(self, word: str) -> str:
-        if word in _GONE:
-            return f"{word} no longer exists in Lightning 2; leave it out"
-        hint = nearest(word, self._option_string_actions) or "see --help for the known ones"
-        return f"unknown flag or stray value {word}: {hint}"
+    def refuse(self, words: Iterable[str], others: Iterable[str] = ()) -> None:
+        """Refuses the words of a command line that are flags neither of this parser nor among `others`."""
+        known = [*self._option_string_actions, *others]
+        unknown = [name for name in dict.fromkeys(word.partition("=")[0] for word in words) if name not in known]
+        if unknown:
+            raise UserError("; ".join(_explain(name, known) for name in unknown))
 
     def parse_part(self, argv: Iterable[str]) -> tuple[Flags, list[str]]:
         """The flags that this parser knows, and the other words."""
@@ -174,6 +175,12 @@ class Parser(_Container, argparse.ArgumentParser):
         """Leaves flags out of the help that solo-learn has and that mean nothing in a command."""
         for dest in dests:
             self.change(dest, help=argparse.SUPPRESS)
+
+
+def _explain(word: str, known: Iterable[str]) -> str:
+    if word in _GONE:
+        return f"{word} no longer exists in Lightning 2; leave it out"
+    return f"unknown flag or stray value {word}: {nearest(word, known) or 'see --help for the known ones'}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

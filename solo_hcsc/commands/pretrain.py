@@ -4,7 +4,7 @@ import shlex
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from solo_hcsc.cli.flags import (
     AUGMENTATIONS,
     METHOD_BOUNDS,
     METHOD_HELP,
+    METHODS,
     add_augmentation_flags,
     add_dataset_flags,
     add_method_flags,
@@ -22,9 +23,12 @@ from solo_hcsc.cli.flags import (
     add_trainer_flags,
     check_method,
     check_training,
+    longest_warmup,
     method_names,
 )
 from solo_hcsc.cli.parser import POSITIVE_SHARE, Flags, Parser, take
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.hcsc.options import Options
 from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
 
 # solo-learn's methods that unpack exactly two features and have no term for small crops.
 _TWO_CROPS = "barlow_twins deepclusterv2 dino mocov2plus nnbyol nnclr nnsiam ressl simsiam vicreg wmse".split()
@@ -40,6 +43,7 @@ _WHOLE_BATCHES = ("mocov2plus", "ressl", "nnclr", "nnbyol", "nnsiam")  # whose q
 
 
 def run(argv: Sequence[str]) -> None:
+    refuse_early(argv)
     flags = parse(argv)
 
     from solo_hcsc.data.images import UnreadableImage
@@ -86,7 +90,7 @@ def run(argv: Sequence[str]) -> None:
     session.report(work.started, next_command(session.folder, job.source), warnings)
 
 
-def next_command(folder: Path, source: "ImageSource") -> str:
+def next_command(folder: Path, source: ImageSource) -> str:
     """The evaluation that a user would try first, on the run's own images."""
     if source.no_labels:
         return f"solo-hcsc analyse --pretrained_feature_extractor {shlex.quote(str(folder))}"
@@ -105,7 +109,7 @@ class Job:
 
     flags: Flags  # as typed
     method: type
-    source: "ImageSource"
+    source: ImageSource
     loading: "Loading"
     devices: Devices
     loop: Loop
@@ -136,7 +140,6 @@ def resolve(flags: Flags) -> Job:
     import torch
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.framework.settings import pretraining_settings, resolve_dali
@@ -147,7 +150,7 @@ def resolve(flags: Flags) -> Job:
     shorter = shorten(flags)
     if shorter:
         told = " ".join(f"--{name} {value}" for name, value in shorter.items())
-        announce(f"{told}: a fifth of --max_epochs {flags.max_epochs}; the usual warm-up would take most of them")
+        announce(f"{told}: shorter than usual, since --max_epochs is {flags.max_epochs}")
     devices = resolve_devices(flags, torch.cuda.device_count())
     dali_device = resolve_dali(flags, flags.dataset, devices.accelerator)
     name = flags.name or f"{flags.method}-{flags.dataset}"
@@ -253,9 +256,7 @@ def callbacks(job: Job, work: Work) -> list[Any]:
 
 def parse(argv: Sequence[str]) -> Flags:
     """The flags as typed. A method's own come from its class; a help without a method needs none."""
-    first = Parser("pretrain", add_help=False)
-    first.add_argument("--method")
-    method = first.parse_known_args(list(argv))[0].method
+    method = method_in(argv)
     if method is None:
         if {"-h", "--help"} & set(argv):
             build_parser(None).parse(argv)
@@ -265,6 +266,28 @@ def parse(argv: Sequence[str]) -> Flags:
     from solo_hcsc.framework import load_methods
 
     return build_parser(load_methods()[method]).parse(argv)
+
+
+def method_in(argv: Sequence[str]) -> str | None:
+    first = Parser("pretrain", add_help=False)
+    first.add_argument("--method")
+    return first.parse_known_args(list(argv))[0].method
+
+
+def refuse_early(argv: Sequence[str]) -> None:
+    """Finds mistakes in names, folders and what all methods share before anything heavy is imported."""
+    method = method_in(argv)
+    if method is None or {"-h", "--help"} & set(argv):
+        return
+    check_method(method)
+    shared = build_parser(None)
+    flags, others = shared.parse_part(argv)
+    if method in METHODS:  # another package's may have any flag
+        options = [item.name for item in fields(Options)] if method == "hcsc" else []
+        words = [word for word in others if word.startswith("--")]
+        shared.refuse(words, [f"--{name}" for name in (*METHOD_HELP, *options)])
+    if flags.dataset == "custom":
+        take(ImageSource, flags).located(needs_val=False)
 
 
 def build_parser(method: type | None) -> Parser:
@@ -341,7 +364,7 @@ def shorten(flags: Flags) -> dict[str, Any]:
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
 
-    method, most = load_methods()[flags.method], flags.max_epochs // 5
+    method, most = load_methods()[flags.method], longest_warmup(flags.max_epochs)
     shorter: dict[str, Any] = {}
     if flags.scheduler == "warmup_cosine" and "warmup_epochs" not in flags.typed and flags.warmup_epochs > most:
         shorter["warmup_epochs"] = most
@@ -371,8 +394,8 @@ def _check_crops(flags: Namespace) -> None:
             raise UserError(f"--{name}: give one value, or {pipelines} as the other augmentation flags")
     if len(flags.num_crops_per_aug) != pipelines:
         raise UserError(
-            f"--num_crops_per_aug has {len(flags.num_crops_per_aug)} values for {pipelines} "
-            "augmentation pipelines; give one number of crops for each"
+            f"--num_crops_per_aug has {len(flags.num_crops_per_aug)} values for {pipelines} augmentation pipelines; "
+            "give one number of crops for each, as in --crop_size 224 96 --num_crops_per_aug 2 6"
         )
     lows, highs, sizes = (
         values * pipelines if len(values) == 1 else values

@@ -5,8 +5,6 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 SIDE = 32  # pixels; the originals have 8
 
@@ -16,6 +14,9 @@ def lay_out_digits(data_dir: Path) -> Path:
     folder = data_dir / "digits"
     if folder.is_dir():
         return folder
+    from sklearn.datasets import load_digits  # takes a second to import, and most commands do without
+    from sklearn.model_selection import train_test_split
+
     digits = load_digits()
     train, val = train_test_split(range(len(digits.target)), test_size=0.2, stratify=digits.target, random_state=0)
     data_dir.mkdir(parents=True, exist_ok=True)

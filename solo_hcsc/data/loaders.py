@@ -5,6 +5,7 @@ the number of workers changes nothing.
 """
 
 import random
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -142,6 +143,12 @@ class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]
         return DataLoader.__iter__(self)
 
 
+def leave_signals_to_parent(_: int) -> None:
+    """For a loader's worker: Ctrl-C and a scheduler's SIGTERM reach all processes, and only the main one has a say."""
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_, signal.SIG_IGN)
+
+
 @dataclass(frozen=True)
 class Loading:
     """How images are read."""
@@ -153,13 +160,11 @@ class Loading:
         """Shuffled batches without a last one that is not full, the same in every run of this seed."""
         images = RepeatableImages(dataset, seed)
         sampler = EpochSampler(images, seed, shards)
-        return ResumableLoader(
-            images, self.batch_size, sampler=sampler, num_workers=self.num_workers, pin_memory=True, drop_last=True
-        )
+        return ResumableLoader(images, sampler=sampler, drop_last=True, **self._shared)
 
     def in_order(self, dataset: Dataset) -> DataLoader:
         """Every image once."""
-        return DataLoader(dataset, self.batch_size, num_workers=self.num_workers, pin_memory=True)
+        return DataLoader(dataset, **self._shared)
 
     def validation(self, dataset: Dataset, processes: int) -> DataLoader:
         """Every image once, over all processes together."""
@@ -168,5 +173,13 @@ class Loading:
             raise UserError(
                 f"--val_dir: {images} images cannot be shared by {processes} processes; use fewer --devices"
             )
-        sampler = EachOnce(dataset)
-        return DataLoader(dataset, self.batch_size, sampler=sampler, num_workers=self.num_workers, pin_memory=True)
+        return DataLoader(dataset, sampler=EachOnce(dataset), **self._shared)
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "batch_size": self.batch_size,
+            "num_workers": self.num_workers,
+            "pin_memory": True,
+            "worker_init_fn": leave_signals_to_parent,
+        }

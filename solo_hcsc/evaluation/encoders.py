@@ -90,6 +90,9 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
         crop_size = next(iter(recorded_flags(path).get("crop_size", [])), 224)
     state = weights_in(checkpoint, path)
     place = next((p for p in _PLACES if any(p + first in state for first in _FIRST_WEIGHTS)), None)
+    if place is None and role_of(recorded_flags(path)) == EVALUATION:
+        trained = recorded_flags(path).get("pretrained_feature_extractor", "which its args.json names")
+        raise UserError(f"{path}: the classifier of an evaluation, without its encoder; give that one, {trained}")
     if place is None:
         raise UserError(
             f"{path}: no encoder in it, under none of the names that solo-learn, MoCo, the authors' HCSC, torchvision "

@@ -141,5 +141,6 @@ def _downloaded(source: ImageSource, make: Callable[[], Any]) -> Any:
     except (OSError, RuntimeError, ImportError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise UserError(
-            f"--dataset {source.dataset} in {source.data_dir}: {reason}; it is not there and could not be downloaded"
+            f"--dataset {source.dataset}: is not in --data_dir {source.data_dir} and cannot be downloaded ({reason}); "
+            "for images of your own use --dataset custom --train_dir FOLDER"
         ) from error

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, in_flags, note
+from solo_hcsc.cli.flags import longest_warmup
 from solo_hcsc.cli.parser import Flags, yes_or_no
 from solo_hcsc.framework.datasets import CentreCropBatches
 from solo_hcsc.hcsc.coding import Coded, Processes, SelectiveCoding, describe, selection_quality
@@ -98,7 +99,7 @@ class HCSC(BaseMomentumMethod):
     @staticmethod
     def shorten(flags: Flags) -> dict[str, Any]:
         """The warm-up that suits a short run, where none was typed."""
-        most = flags.max_epochs // 5
+        most = longest_warmup(flags.max_epochs)
         if "proto_warmup_epochs" in flags.typed or options_in(vars(flags)).proto_warmup_epochs <= most:
             return {}
         return {"proto_warmup_epochs": most}
@@ -277,10 +278,13 @@ class HCSC(BaseMomentumMethod):
     ) -> torch.Tensor:
         """The framework's online evaluation, on the views that were used; returns the classifiers' loss."""
         total = torch.stack([out["loss"] for out in online]).mean()
+        self.log("train_class_loss_step", total, on_step=True, on_epoch=False)  # which progress leaves out
         names = {"train_class_loss": "loss", "train_acc1": "acc1", "train_acc5": "acc5"}
         self._log_means(names, online)
         if self.momentum_classifier is not None:
-            total = total + torch.stack([out["loss"] for out in target]).mean()
+            beside = torch.stack([out["loss"] for out in target]).mean()
+            self.log("train_momentum_class_loss_step", beside, on_step=True, on_epoch=False)
+            total = total + beside
             self._log_means({name.replace("train_", "train_momentum_"): key for name, key in names.items()}, target)
         if self.knn_eval:
             features = torch.cat([out["feats"] for out in online]).detach()

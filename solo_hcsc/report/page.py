@@ -14,7 +14,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import write_whole
 from solo_hcsc.report import curves, figures, svg, templating
 from solo_hcsc.study import record
-from solo_hcsc.study.findings import Sentence, best_in, outcome
+from solo_hcsc.study.findings import Sentence, best_row, outcome
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
 
 _WIDE = 2.2  # from this width over height on, a picture has a row of its own
@@ -32,11 +32,12 @@ _SECTIONS = {
     "analysis": "Analysis",
     "record": "Settings and commands",
 }
-_SPREAD = (
-    "± is the sample standard deviation over seeds. A gap counts as more than the spread over seeds if it exceeds the "
-    "sum of the two spreads, so that the ranges mean ± spread stay apart; with few seeds that is a rule of thumb, no "
-    "test of significance."
+_INTERVALS = (
+    "A mean is in colour if it leads all others by more than the uncertainty: half of the 95 % interval of the "
+    "difference, by Student's t of the differences seed by seed, or with one seed by the binomial error of the images. "
+    "Each dot below a mean is one seed, the stroke the mean."
 )
+_SPREAD = "± is the sample standard deviation over seeds."
 
 
 @dataclass(frozen=True)
@@ -179,12 +180,17 @@ def _results(comparison: Comparison, rows: _Rows) -> dict[str, Any] | None:
         return None
     reference = comparison.reference_row if comparison.ablates else None
     return {
-        "head": [_row_name(comparison), *(kind.heading for kind in kinds.values()), "Seeds"],
+        "head": [
+            _row_name(comparison),
+            *(kind.heading(comparison.rows, name) for name, kind in kinds.items()),
+            "Seeds",
+        ],
         "rows": [
             {
                 "label": label,
                 "cells": [_measure_cell(comparison, row, name, reference) for name in kinds],
                 "seeds": row.seeds,
+                "warnings": row.warnings,
             }
             for label, row in rows
         ],
@@ -203,7 +209,7 @@ def _measure_cell(comparison: Comparison, row: Row, name: str, reference: Row | 
     values = [value for one in comparison.rows if name in one.measures for value in one.measures[name].values]
     return _MeasureCell(
         kind.show_mean(measure),
-        measure.mean == best_in(comparison.rows, name),
+        row.name == best_row(comparison, name),
         gap,
         ", ".join(kind.show(value) for value in measure.values),
         *_places(measure, min(values), max(values)),
@@ -221,14 +227,15 @@ def _places(measure: Measure, low: float, high: float) -> tuple[list[str], str]:
 
 
 def _notes(comparison: Comparison, clustered: bool, reference: Row | None) -> Iterable[str]:
-    yield "The best mean of each column is in colour; each dot below a mean is one seed, the stroke the mean."
+    yield _INTERVALS
     if reference is not None:
         yield f"Small figures: the difference from {reference.name}."
     evaluations = [one for row in comparison.rows for run in row.runs for one in run.evaluations.values()]
     if clustered and not any(evaluation.split == "val" for evaluation in evaluations):
         yield "AMI and NMI are of clusters of the training images."
     spread = any(measure.spread is not None for row in comparison.rows for measure in row.measures.values())
-    yield _SPREAD if spread else "With one seed each there is no spread: a small gap may be chance."
+    if spread:
+        yield _SPREAD
 
 
 # ---- pictures ----
@@ -299,8 +306,8 @@ def _cost(comparison: Comparison, rows: _Rows) -> dict[str, Any] | None:
         return None
     against = comparison.reference_row.name if comparison.ablates else "the cheapest"
     note = (
-        "Of pretraining alone: the median epoch of the fastest seed, which other work on the machine disturbed least, "
-        f"and the largest memory of all. The factor is relative to {against}."
+        "Pretraining only: the median epoch of the fastest seed, since other work on the machine only adds time, and "
+        f"the largest memory of all seeds. Factors are relative to {against}."
     )
     if comparison.budget == "seconds":
         note += " Rows that name their epochs had the time of the slowest method."
@@ -344,7 +351,7 @@ def _machine(comparison: Comparison) -> dict[str, Any]:
 def _runs(rows: _Rows) -> dict[str, Any]:
     found = [(label, run) for label, row in rows for run in row.runs]
     kinds = {name: kind for name, kind in MEASURES.items() if any(name in run.measures for _, run in found)}
-    headings = [kind.heading for kind in kinds.values()]
+    headings = [f"{kind.title}{kind.unit}" for kind in kinds.values()]
     return {
         "head": ["Run", "Seed", *headings, "[h:]mm:ss", "MB", "Checkpoint's SHA-256"],
         "rows": [

@@ -19,7 +19,11 @@ _METRIC_NAMES = {
     "nmi": "NMI",
     "ami": "AMI",
 }
-_CLASSES = {"setting": "setting", "value": "number", "paper": "number", "seconds": "number", "checkpoint": "hash"}
+_CLASSES = {
+    **dict.fromkeys(("setting", "warnings"), "setting"),
+    **dict.fromkeys(("classes", "images", "crop", "value", "paper", "seconds"), "number"),
+    "checkpoint": "hash",
+}
 _FOOTNOTE = (
     "Accuracies and mAP in percent. The column paper has what the paper reports for the same method with a ResNet-50, "
     "the same pretraining epochs and crops, protocol and data, and is empty where there is none; beside mocov2plus it "
@@ -38,10 +42,14 @@ class SummaryRow(NamedTuple):
     setting: str
     method: str
     data: str
+    classes: str
+    images: str  # that the measure is of
+    crop: str  # their side in pixels, where flags decide it
     measure: str
     value: str
     paper: str
     seconds: str
+    warnings: str  # of pretraining
     checkpoint: str
 
 
@@ -120,11 +128,15 @@ def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
             evaluation,
             setting,
             _method(result),
-            result["dataset"],
+            _data(result),
+            _fact(result, "classes"),
+            _fact(result, f"{_split(result)}_images"),
+            _fact(result, "crop_size"),
             " / ".join(named),
             " / ".join(_figure(evaluation, value) for value in named.values()),
             "" if found is None else _published(found),
             f"{result['seconds']:.0f}",
+            "; ".join(result.get("warnings", [])),
             str(checkpoint),
         )
 
@@ -189,9 +201,31 @@ def _share(settings: Mapping[str, Any]) -> str:
     return f"{round(percent) if abs(percent - round(percent)) < 0.1 else round(percent, 2)} % of labels"
 
 
+def _split(result: Mapping[str, Any]) -> str:
+    """Which images the measure is of."""
+    return result["settings"].get("split", "val")
+
+
+def _data(result: Mapping[str, Any]) -> str:
+    """The data set; folders of one's own by their name and that of the split's folder."""
+    data = result.get("data", {})
+    folder = data.get(f"{_split(result)}_dir")
+    if result["dataset"] != "custom" or folder is None:
+        return result["dataset"]
+    return f"{Path(data['data_dir']).name}/{folder}"
+
+
+def _fact(result: Mapping[str, Any], name: str) -> str:
+    """What a result says of its images, if it does."""
+    return str(result.get("data", {}).get(name, ""))
+
+
 def _method(result: Mapping[str, Any]) -> str:
+    """The method and how long it was really trained."""
     method, pretraining = result["method"], result.get("pretraining", {})
-    epochs = f", {pretraining['max_epochs']} epochs" if "max_epochs" in pretraining else ""
+    asked = pretraining.get("max_epochs")
+    done = pretraining.get("epochs", asked)
+    epochs = "" if done is None else f", {done} epochs" if asked in (None, done) else f", {done} of {asked} epochs"
     return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}"
 
 

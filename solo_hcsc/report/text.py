@@ -1,14 +1,17 @@
 """A comparison as text for the terminal."""
 
 from solo_hcsc.cli.console import clock, table
+from solo_hcsc.study.findings import outcome
 from solo_hcsc.study.record import MEASURES, Comparison, Row
 
 
 def comparison_table(comparison: Comparison) -> str:
     """A line for each row: its measures with their spread over seeds, and its cost."""
-    headings = [kind.heading for kind in MEASURES.values()]
+    headings = [kind.heading(comparison.rows, name) for name, kind in MEASURES.items()]
     first = "variant" if comparison.ablates else "method"
-    return table((first, *headings, "seeds", "epochs", "[h:]mm:ss", "MB"), map(_cells, comparison.rows))
+    lines = [table((first, *headings, "seeds", "epochs", "[h:]mm:ss", "MB"), map(_cells, comparison.rows))]
+    lines += [f"warning: {row.name}: {'; '.join(row.warnings)}" for row in comparison.rows if row.warnings]
+    return "\n".join([*lines, "", *map(str, outcome(comparison))])
 
 
 def _cells(row: Row) -> list[str]:

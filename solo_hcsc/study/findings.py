@@ -1,9 +1,13 @@
 """What a comparison found, in words."""
 
-from collections.abc import Iterable, Sequence
+import math
+import statistics
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from solo_hcsc.study.record import MEASURES, Comparison, Row
+from scipy.stats import t
+
+from solo_hcsc.study.record import MEASURES, Comparison, MeasureKind, Row
 
 
 class Sentence(NamedTuple):
@@ -16,21 +20,62 @@ class Sentence(NamedTuple):
         return f"{self.subject}{self.rest}"
 
 
+class Lead(NamedTuple):
+    """By how much the first of two rows is ahead in a measure, and how sure that is."""
+
+    gap: float
+    uncertainty: float | None  # half of the gap's 95 % interval; None where nothing tells it
+    basis: str  # what the interval is of
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the gap is larger than its uncertainty."""
+        return self.uncertainty is not None and self.gap > self.uncertainty
+
+
 def outcome(comparison: Comparison) -> list[Sentence]:
-    """The best row in each accuracy and its lead over the others; whether it leads at equal time too."""
-    found = [sentence for measure in ("knn", "linear") if (sentence := _leader(comparison, measure))]
-    same = len(found) == 2 and found[0].subject == found[1].subject
-    if same:
-        found[1] = Sentence("", f"It also{found[1].rest}")
-    if same and not comparison.ablates:
-        time = _at_equal_time(_ranked(comparison, "knn"))
+    """Which row is best in each accuracy, if that can be told; what stands against rows; whether equal time matters."""
+    found = [Sentence(_quoted(row.name), f": {_warned(row)}") for row in comparison.rows if row.warnings]
+    said = {measure: sentence for measure in ("knn", "linear") if (sentence := _leader(comparison, measure))}
+    found += said.values()
+    leaders = {best_row(comparison, measure) for measure in said}
+    leader = leaders.pop() if len(leaders) == 1 else None
+    if leader and not comparison.ablates:
+        ranked = sorted(comparison.rows, key=lambda row: row.name != leader)
+        time = _at_equal_time(ranked)
         found += [Sentence("", time)] if time else []
     return found
 
 
-def best_in(rows: Iterable[Row], measure: str) -> float | None:
-    """The largest mean of a measure; None if no row has it."""
-    return max((row.measures[measure].mean for row in rows if measure in row.measures), default=None)
+def best_row(comparison: Comparison, measure: str) -> str | None:
+    """The row that leads all others in a measure by more than the uncertainty; None if there is none."""
+    ranked = _ranked(comparison, measure)
+    if len(ranked) < 2 or not all(lead(ranked[0], row, measure).is_clear for row in ranked[1:]):
+        return None
+    return ranked[0].name
+
+
+def lead(best: Row, other: Row, measure: str) -> Lead:
+    """The lead of a row over another one.
+
+    With several seeds in common, the interval is that of the differences seed by seed (Student's t); with one, that of
+    two shares of the same number of images (binomial), which accuracies alone have.
+    """
+    gap = best.measures[measure].mean - other.measures[measure].mean
+    ours, theirs = (
+        {run.seed: run.measures[measure] for run in row.runs if measure in run.measures} for row in (best, other)
+    )
+    differences = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+    count, images = len(differences), best.measures[measure].images
+    if count > 1:
+        error = statistics.stdev(differences) / math.sqrt(count)
+        one_image = 100 / images if images else 0.0  # equal differences of few seeds do not make it exact
+        return Lead(gap, max(float(t.ppf(0.975, count - 1)) * error, one_image), f"over {count} seeds")
+    if images is None or MEASURES[measure].unit != " %":
+        return Lead(gap, None, "")
+    shares = (row.measures[measure].mean / 100 for row in (best, other))
+    variance = sum(share * (1 - share) / images for share in shares)
+    return Lead(gap, 100 * 1.96 * math.sqrt(variance), f"for {images} images and one seed")
 
 
 def _leader(comparison: Comparison, measure: str) -> Sentence | None:
@@ -43,27 +88,31 @@ def _leader(comparison: Comparison, measure: str) -> Sentence | None:
     reached = f"{kind.show(top.mean)}{kind.unit}"
     if not others:
         return Sentence(_quoted(best.name), f" has a {kind.long} of {reached}; there is none to compare it with.")
-    groups: dict[str, list[str]] = {"clear": [], "close": [], "unknown": [], "level": []}
-    for row in others:
-        other = row.measures[measure]
-        gap = top.mean - other.mean
-        apart = f"{_quoted(row.name)} (by {kind.show(gap)} points)"
-        if gap == 0:
-            groups["level"].append(_quoted(row.name))
-        elif top.spread is None or other.spread is None:
-            groups["unknown"].append(apart)
-        else:
-            groups["clear" if gap > top.spread + other.spread else "close"].append(apart)
-    said = {
-        "clear": "ahead of {} by more than the spread over seeds",
-        "close": "ahead of {} only within the spread over seeds",
-        "unknown": "ahead of {}, with one seed and so no spread over seeds to judge that by",
-        "level": "level with {}",
-    }
-    parts = [said[name].format(_listed(names)) for name, names in groups.items() if names]
+    leads = {row.name: lead(best, row, measure) for row in others}
+    clear = [_ahead(kind, name, one) for name, one in leads.items() if one.is_clear]
+    open_ = [_ahead(kind, name, one) for name, one in leads.items() if not one.is_clear]
+    basis = next((one.basis for one in leads.values() if one.basis), "")
+    interval = f" (95 % intervals {basis})" if basis else " (nothing tells how sure that is)"
     what = "variants" if comparison.ablates else "methods"
     among = f" of the {len(ranked)} {what} that have one" if len(ranked) < len(comparison.rows) else ""
-    return Sentence(_quoted(best.name), f" has the best {kind.long}{among}, {reached}: {'; '.join(parts)}.")
+    if not open_:
+        told = f" has the best {kind.long}{among}, {reached}: ahead of {_listed(clear)}{interval}."
+        return Sentence(_quoted(best.name), told)
+    told = f"It cannot be told which has the best {kind.long}{among}: {_quoted(best.name)} has {reached}, "
+    told += f"which is not clearly more than {_listed(open_)}"
+    told += f", but is more than {_listed(clear)}" if clear else ""
+    return Sentence("", f"{told}{interval}.")
+
+
+def _ahead(kind: MeasureKind, name: str, one: Lead) -> str:
+    sure = "" if one.uncertainty is None else f" ± {kind.show(one.uncertainty)}"
+    return f"{_quoted(name)} (by {kind.show(one.gap)}{sure} points)"
+
+
+def _warned(row: Row) -> str:
+    count = len({run.seed for run in row.runs if run.warnings})
+    which = "its run" if len(row.runs) == 1 else f"{count} of its {len(row.runs)} runs"
+    return f"{which} ended with a warning: {'; '.join(row.warnings)}. Its figures are not those of a healthy run."
 
 
 def _ranked(comparison: Comparison, measure: str) -> list[Row]:
@@ -85,10 +134,10 @@ def _at_equal_time(ranked: Sequence[Row]) -> str | None:
     counts = {name: round(epochs * pace / min(seconds for _, seconds in rows)) for name, rows in timed.items()}
     more = {name: count for name, count in counts.items() if count > max(had for had, _ in timed[name])}
     if more:
-        told = _listed([f"{count} of {_quoted(name)}" for name, count in more.items()])
-        advice = "" if any(len(timed[name]) > 1 for name in more) else "; --budget seconds adds those"
-        return f"In the time of its {epochs:g} epochs there are {told}{advice}."
-    return "None gets more epochs in the same time than here, so it leads at equal time too."
+        told = _listed([f"{_quoted(name)} would do {count} epochs" for name, count in more.items()])
+        advice = "" if any(len(timed[name]) > 1 for name in more) else "; --budget seconds adds such a row"
+        return f"In the time of {_quoted(best.name)}'s {epochs:g} epochs, {told}{advice}."
+    return "No other method would do more epochs in that time, so this holds at equal time too."
 
 
 def _quoted(name: str) -> str:

@@ -25,10 +25,11 @@ class MeasureKind(NamedTuple):
     digits: int
     unit: str
 
-    @property
-    def heading(self) -> str:
-        """The title of a column."""
-        return f"{self.title}{self.unit}"
+    def heading(self, rows: "Sequence[Row]", name: str) -> str:
+        """The title of the column of measure `name`, with the number of images that all rows have in common."""
+        counts = {row.measures[name].images for row in rows if name in row.measures}
+        images = counts.pop() if len(counts) == 1 else None
+        return f"{self.title}{self.unit}" + (f" ({images} images)" if images else "")
 
     def show(self, value: float) -> str:
         """A value with the digits that count."""
@@ -84,6 +85,7 @@ class Measure(_Record):
     mean: float
     spread: float | None  # sample standard deviation over seeds; None with one
     values: Annotated[list[float], Field(min_length=1)]  # one for each seed
+    images: int | None = None  # that it is measured on
 
 
 class Cost(_Record):
@@ -100,6 +102,7 @@ class Evaluated(_Record):
 
     command: Text
     split: Literal["train", "val"] | None = None  # the images that were clustered, of an evaluation that chooses
+    images: int | None = None  # how many there were
 
 
 class SeedRun(_Record):
@@ -113,6 +116,7 @@ class SeedRun(_Record):
     measures: dict[Text, float]
     cost: Cost
     checkpoint_sha256: Text
+    warnings: list[Text] = []  # what stood against it when its last checkpoint was written
     curves: dict[Text, Curve]  # (epoch from 0, value), without gaps
 
 
@@ -126,6 +130,11 @@ class Row(_Record):
     measures: dict[Text, Measure]
     cost: Cost
     runs: list[SeedRun]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What stood against its runs, each once."""
+        return list(dict.fromkeys(warning for run in self.runs for warning in run.warnings))
 
     @property
     def seeds(self) -> int:

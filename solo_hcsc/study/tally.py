@@ -40,7 +40,9 @@ def row_of(runs: Sequence[Finished], out: Path) -> Row:
         values = [run.measures[name] for run in found if name in run.measures]
         if values:
             spread = statistics.stdev(values) if len(values) > 1 else None
-            measures[name] = Measure(mean=statistics.mean(values), spread=spread, values=values)
+            counts = {run.evaluations[MEASURES[name].evaluation].images for run in found if name in run.measures}
+            images = counts.pop() if len(counts) == 1 else None
+            measures[name] = Measure(mean=statistics.mean(values), spread=spread, values=values, images=images)
     fastest = min(runs, key=lambda run: run.cost["epoch_seconds"])  # other work on the machine only adds
     peak = max(run.cost["peak_memory"] for run in runs)
     first = runs[0]
@@ -64,7 +66,11 @@ def seed_run(run: Finished, out: Path) -> SeedRun:
         command=run.command,
         flags=list(run.flags),
         evaluations={
-            name: Evaluated(command=result["command"], split=result["settings"].get("split"))
+            name: Evaluated(
+                command=result["command"],
+                split=result["settings"].get("split"),
+                images=result["data"].get(f"{result['settings'].get('split', 'val')}_images"),
+            )
             for name, result in results.items()
         },
         measures={
@@ -74,6 +80,7 @@ def seed_run(run: Finished, out: Path) -> SeedRun:
         },
         cost=Cost.model_validate(run.cost),
         checkpoint_sha256=next((result["checkpoint_sha256"] for result in results.values()), ""),
+        warnings=next((result.get("warnings", []) for result in results.values()), []),
         curves={name: list(curve) for name, curve in run.curves.items() if name.startswith(_CURVES)},
     )
 

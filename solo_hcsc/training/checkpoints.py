@@ -70,6 +70,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint's contents, on the CPU."""
     if not path.is_file():
         raise UserError(f"{path}: {'a folder; give a file' if path.is_dir() else 'there is no such checkpoint'}")
+    if path.suffix == ".json":
+        raise UserError(f"{path}: a record, not a checkpoint; give the checkpoint beside it, or their folder")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except _LOADING_ERRORS as error:

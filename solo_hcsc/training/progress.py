@@ -12,6 +12,8 @@ from tqdm import tqdm
 from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import is_main_process
 
+CLASSIFIERS = ("train_class_loss_step", "train_momentum_class_loss_step")
+
 
 def progress_callback(refresh_rate: int) -> Callback:
     return LossBar(refresh_rate) if sys.stderr.isatty() else EpochLines()
@@ -36,9 +38,10 @@ def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) 
             print(f"{title}: {done} of {images} images; {clock(left)} left", file=sys.stderr, flush=True)
 
 
-def loss_of(outputs: Any) -> Any:
-    """The loss in what a training step returned."""
-    return outputs["loss"] if isinstance(outputs, dict) else outputs
+def loss_of(outputs: Any, trainer: Trainer) -> Any:
+    """The method's own loss: what a training step returned without what the online classifiers beside it added."""
+    total, logged = outputs["loss"] if isinstance(outputs, dict) else outputs, trainer.callback_metrics
+    return total.detach() - sum(logged[name] for name in CLASSIFIERS if name in logged)
 
 
 class LossBar(TQDMProgressBar):
@@ -51,7 +54,7 @@ class LossBar(TQDMProgressBar):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._loss = loss_of(outputs)
+        self._loss = loss_of(outputs, trainer)
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
@@ -78,7 +81,7 @@ class EpochLines(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._total = self._total + loss_of(outputs).detach()
+        self._total = self._total + loss_of(outputs, trainer)
         self._steps += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

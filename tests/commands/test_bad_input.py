@@ -220,7 +220,7 @@ def test_download_that_fails(refused, monkeypatch):
 
     monkeypatch.setattr(cifar, "download_and_extract_archive", unreachable)
     line = refused("pretrain", "--dataset", "cifar10", *SMALL, *MOCO)
-    assert "could not be downloaded" in line
+    assert "cannot be downloaded" in line
     assert "the network is down" in line
 
 

@@ -69,7 +69,8 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
     assert results.keys() == {"knn", "linear"}
     for result in results.values():
         assert result["method"] == method
-        assert 0 <= result["metrics"]["acc1"] <= result["metrics"]["acc5"] <= 100
+        assert 0 <= result["metrics"]["acc1"] <= 100
+        assert "acc5" not in result["metrics"], "of three classes the right one is always among the first five"
     if method == "hcsc":
         table = run("summary", ".", cwd=tmp_path).stdout
         assert re.search(

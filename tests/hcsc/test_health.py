@@ -8,7 +8,7 @@ from PIL import Image
 from tiny import SMALL, run_here, where
 
 from solo_hcsc.hcsc.coding import SelectiveCoding
-from solo_hcsc.hcsc.health import Health, of_epoch, of_tree
+from solo_hcsc.hcsc.health import Health, Sign, of_epoch, of_tree
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.options import Options
 
@@ -34,28 +34,28 @@ def test_equal_images_fall_into_one_cluster_that_leaves_everything_out(one_pictu
     tree = "--num_prototypes 8 4 --clustered_features images".split()
     run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *tree)
     said = notes(capsys)
-    assert sum("level 0 holds 100% of the images" in line for line in said) == 1, "said once, though it goes on"
-    assert any("level 0 leaves out 100% of the negatives" in line for line in said)
+    assert sum("level 1 holds 100% of the images" in line for line in said) == 1, "said once, though it goes on"
+    assert any("level 1 leaves out 100% of the negatives" in line for line in said)
 
 
 def test_equal_images_have_mocos_loss_at_chance(one_picture, capsys):
     moco = "--num_prototypes 8 4 --instance_selection false --prototype_loss false --lr 0.0001".split()
     run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *moco)
     (line,) = notes(capsys)
-    assert "epoch 1: the instance loss is 2.77, and guessing gives 2.77" in line
+    assert "epoch 2: the instance loss is 2.77, and guessing gives 2.77" in line
 
 
 def test_almost_as_many_clusters_as_members(custom, tmp_path, capsys):
     flags = [*SMALL, *HCSC, "--num_prototypes", "10", "9", "--min_cluster_size", "1", "--checkpoint_dir", tmp_path]
     run_here("pretrain", *custom, *flags)
-    assert any("level 1 has" in line and "ask for fewer --num_prototypes" in line for line in notes(capsys))
+    assert any("level 2 has" in line and "ask for fewer --num_prototypes" in line for line in notes(capsys))
 
 
 def test_duplicates_are_counted():
     options = Options(**{"num_prototypes": [8, 2], "min_cluster_size": 0, "kmeans": "plain"})
     apart = F.normalize(torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), dim=1)
     signs = of_tree(build_hierarchy(apart.repeat(20, 1), options), options)
-    assert "equal another one" in signs["duplicates 0"]
+    assert "equal another one" in signs["duplicates 1"].text
 
 
 def test_healthy_tree_gives_no_sign():
@@ -77,12 +77,12 @@ def test_queue_far_from_the_queries_leaves_nothing_out():
     z = F.normalize(corners[40:60], dim=1)
     coded = coding(z, z, torch.arange(20), [], 1.0)
     signs = of_epoch(coded.parts, options, epoch=0)
-    assert "level 0 leaves out 0.00% of the negatives, where 25.00% would be chance" in signs["none left out 0"]
+    assert "level 1 leaves out 0.00% of the negatives, where 25.00% would be chance" in signs["none left out 1"].text
 
 
 def test_sign_is_said_again_after_it_was_gone():
     health = Health()
-    ill = {"a": "ill"}
+    ill = {"a": Sign("ill", "it is ill")}
     news = [health.news(epoch, "tree", signs) for epoch, signs in enumerate([ill, ill, {}, ill])]
-    assert news == [["epoch 0: ill"], [], [], ["epoch 3: ill"]]
-    assert health.news(3, "epoch", ill) == ["epoch 3: ill"], "signs of another thing are others"
+    assert news == [["epoch 1: it is ill"], [], [], ["epoch 4: it is ill"]]
+    assert health.news(3, "epoch", ill) == ["epoch 4: it is ill"], "signs of another thing are others"

@@ -20,6 +20,8 @@ from solo_hcsc.study import record
 
 NASTY = ("<script>alert(1)</script>", "$x_1$ \"a\" 'b' <img src=x onerror=alert(1)>", "层次对比")
 
+HEADINGS = [("KNN %", 1000), ("Linear %", 1000), ("AMI", 5000), ("NMI", 5000)]
+
 
 def picture():
     figure = Figure(figsize=(3, 2))
@@ -102,10 +104,10 @@ def test_page_and_json_have_the_comparisons_numbers(tmp_path, capsys):
     run_here("report", tmp_path)
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
-    assert "45.20 ± 0.28  50.20 ± 0.28  0.452 ± 0.003" in out
+    assert re.search(r"45\.20 ± 0\.28 +50\.20 ± 0\.28 +0\.452 ± 0\.003", out)
     assert json.loads((tmp_path / "report.json").read_text())["comparison"] == content
     page = Page((tmp_path / "report.html").read_text())
-    assert ["Method", "KNN %", "Linear %", "AMI", "NMI", "Seeds"] in page.rows
+    assert ["Method", *(f"{name} ({count} images)" for name, count in HEADINGS), "Seeds"] in page.rows
     for row in content["rows"]:
         shown = [
             f"{row['measures'][name]['mean']:.{digits}f} ± {row['measures'][name]['spread']:.{digits}f}"
@@ -140,8 +142,16 @@ def test_title_and_place_can_be_chosen(tmp_path, capsys):
 def test_one_seed_has_no_spread(tmp_path):
     write(tmp_path, comparison({"hcsc": [45.0], "mocov2plus": [40.0], "swav": [45.0]}))
     page = make(tmp_path).read_text()
-    assert "With one seed each there is no spread" in page
-    assert "standard deviation" not in page
+    assert "sample standard deviation over seeds" not in page
+    assert "KNN % (1000 images)" in page
+    assert "cannot be told which has the best KNN accuracy" in page
+    assert 'class="number best"' not in page, "hcsc and swav are level"
+
+
+def test_run_that_failed_says_so_beside_its_row(tmp_path):
+    write(tmp_path, change(comparison(), "rows.1.runs.0.warnings", ["collapsed: <b>all</b>"]))
+    page = make(tmp_path).read_text()
+    assert "<strong>mocov2plus</strong> ended with a warning: collapsed: &lt;b&gt;all&lt;/b&gt;." in page
 
 
 def test_rows_with_more_epochs_are_told(tmp_path):

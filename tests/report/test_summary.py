@@ -62,7 +62,7 @@ def test_papers_figures_stand_beside_matching_rows_only(tmp_path, capsys):
         folder = tmp_path / str(number)
         folder.mkdir()
         _, text, _ = summary_of(folder, capsys, one)
-        assert text.splitlines()[2].split(" | ")[6] == expected, one
+        assert text.splitlines()[2].split(" | ")[9] == expected, one
 
 
 def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
     out, text, _ = summary_of(tmp_path, capsys, one)
     assert "0.612 / 0.500" in out
     assert "| NMI / AMI | 0.612 / 0.500 | 0.638 / 0.616 |" in text
-    assert "| k-means k=1000 | hcsc, 200 epochs | imagenet | NMI / AMI | 0.500 / 0.400 |  |" in text
+    assert "| k-means k=1000 | hcsc, 200 epochs | imagenet |  |  |  | NMI / AMI | 0.500 / 0.400 |  |" in text
 
 
 def test_figures_are_the_papers():
@@ -110,6 +110,20 @@ def test_ways_of_clustering_are_told_apart(tmp_path, capsys):
     assert "| NMI / AMI / AMI, 2 groups | 0.500 / 0.400 / 0.300 |" in text
 
 
+def test_rows_are_told_apart_by_data_and_by_epochs_really_trained(tmp_path, capsys):
+    data = {"data_dir": "/photos/grocery", "val_dir": "test", "val_images": 2485, "classes": 81, "crop_size": 64}
+    killed = result(dataset="custom", max_epochs=6, epochs=3) | {"data": data, "warnings": ["collapsed"]}
+    _, text, _ = summary_of(tmp_path, capsys, killed)
+    cells = text.splitlines()[2].split(" | ")
+    assert cells[2:6] == ["hcsc, 3 of 6 epochs", "grocery/test", "81", "2485"]
+    assert (cells[6], cells[11]) == ("64", "collapsed")
+
+
+def test_killed_run_is_not_the_papers(tmp_path, capsys):
+    _, text, _ = summary_of(tmp_path, capsys, result(epochs=150))
+    assert text.splitlines()[2].split(" | ")[9] == ""
+
+
 class Cells(HTMLParser):
     def __init__(self):
         super().__init__()
@@ -131,7 +145,7 @@ def test_names_are_escaped(tmp_path, capsys):
     assert f"{nasty}, 200 epochs" in cells.texts
     assert "&lt;script&gt;" in page
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
-    assert all(line.replace("\\|", "").count("|") == 10 for line in text.splitlines()[:3])
+    assert all(line.replace("\\|", "").count("|") == 14 for line in text.splitlines()[:3])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """A comparison's outcome in words: no more than its numbers say."""
 
-from comparisons import comparison, row_of
+import pytest
+from comparisons import change, comparison, row_of
+from scipy.stats import ttest_rel
 
 from solo_hcsc.study import findings
 from solo_hcsc.study.record import Comparison
@@ -13,37 +15,79 @@ def outcome(content):
 def test_clear_win_is_called_one():
     knn, linear, time = outcome(comparison())
     assert knn == (
-        "hcsc has the best KNN accuracy, 45.20 %: ahead of swav (by 3.80 points) and mocov2plus (by 4.00 points) by "
-        "more than the spread over seeds."
+        "hcsc has the best KNN accuracy, 45.20 %: ahead of swav (by 3.80 ± 1.27 points) and mocov2plus "
+        "(by 4.00 ± 0.10 points) (95 % intervals over 2 seeds)."
     )
-    assert linear.startswith("It also has the best linear accuracy, 50.20 %: ahead of swav")
-    assert time == "None gets more epochs in the same time than here, so it leads at equal time too."
+    assert linear.startswith("hcsc has the best linear accuracy, 50.20 %: ahead of swav")
+    assert time == "No other method would do more epochs in that time, so this holds at equal time too."
+
+
+def test_interval_over_seeds_is_that_of_a_paired_t_test():
+    rows = {"hcsc": [45.0, 46.5, 44.1], "mocov2plus": [44.2, 44.9, 44.0]}
+    best, other = Comparison(**comparison(rows)).rows
+    interval = ttest_rel(rows["hcsc"], rows["mocov2plus"]).confidence_interval(0.95)
+    found = findings.lead(best, other, "knn")
+    assert found.gap + found.uncertainty == pytest.approx(interval.high)
+    assert found.gap - found.uncertainty == pytest.approx(interval.low)
+    assert not found.is_clear
 
 
 def test_less_time_for_those_behind_is_told():
     content = comparison()
     content["rows"][1]["cost"]["epoch_seconds"], content["rows"][2]["cost"]["epoch_seconds"] = 55, 30  # hcsc: 60
-    assert outcome(content)[2] == "In the time of its 4 epochs there are 8 of swav; --budget seconds adds those."
+    told = "In the time of hcsc's 4 epochs, swav would do 8 epochs"
+    assert outcome(content)[2] == f"{told}; --budget seconds adds such a row."
     longer = row_of("longer", [42.0, 42.2], 30.0, base="swav", epochs=8)
     found = outcome(content | {"budget": "seconds", "rows": [*content["rows"], longer]})
-    assert found[2].startswith("None gets more epochs in the same time than here")
+    assert found[2].startswith("No other method would do more epochs in that time")
     longer = row_of("swav, 6 epochs", [42.0, 42.2], 30.0, base="swav", epochs=6)
     found = outcome(content | {"budget": "seconds", "rows": [*content["rows"], longer]})
-    assert found[2] == "In the time of its 4 epochs there are 8 of swav."
+    assert found[2] == f"{told}."
 
 
-def test_gap_within_the_spread_is_called_so():
-    rows = {"hcsc": [45.0, 46.0], "mocov2plus": [44.5, 45.5], "swav": [30.0, 30.1]}
-    assert outcome(comparison(rows))[0] == (
-        "hcsc has the best KNN accuracy, 45.50 %: ahead of swav (by 15.45 points) by more than the spread over seeds; "
-        "ahead of mocov2plus (by 0.50 points) only within the spread over seeds."
+def test_gap_within_its_uncertainty_is_no_lead():
+    rows = {"hcsc": [45.0, 46.0], "mocov2plus": [45.2, 45.0], "swav": [30.0, 30.9]}
+    found = outcome(comparison(rows))
+    assert found[0] == (
+        "It cannot be told which has the best KNN accuracy: hcsc has 45.50 %, which is not clearly more than "
+        "mocov2plus (by 0.40 ± 7.62 points), but is more than swav (by 15.05 ± 0.64 points) "
+        "(95 % intervals over 2 seeds)."
     )
+    assert len(found) == 2, "nothing is said of equal time where nobody leads"
 
 
-def test_one_seed_has_no_spread_to_judge_by():
-    assert outcome(comparison({"hcsc": [45.0], "mocov2plus": [40.0], "swav": [45.0]}))[0] == (
-        "hcsc has the best KNN accuracy, 45.00 %: ahead of mocov2plus (by 5.00 points), with one seed and so no spread "
-        "over seeds to judge that by; level with swav."
+def test_three_of_147_images_are_no_lead():
+    rows = {"hcsc": [60 / 147 * 100], "mocov2plus": [57 / 147 * 100]}
+    content = comparison(rows)
+    for row in content["rows"]:
+        row["measures"]["knn"]["images"] = 147
+    p, q = 60 / 147, 57 / 147
+    half = 196 * ((p * (1 - p) + q * (1 - q)) / 147) ** 0.5
+    assert outcome(content)[0] == (
+        "It cannot be told which has the best KNN accuracy: hcsc has 40.82 %, which is not clearly more than "
+        f"mocov2plus (by 2.04 ± {half:.2f} points) (95 % intervals for 147 images and one seed)."
+    )
+    assert findings.best_row(Comparison(**content), "knn") is None
+
+
+def test_one_seed_of_many_images_can_lead():
+    found = outcome(comparison({"hcsc": [45.0], "mocov2plus": [40.0]}))[0]
+    assert found.startswith("hcsc has the best KNN accuracy, 45.00 %: ahead of mocov2plus (by 5.00")
+    assert found.endswith("(95 % intervals for 1000 images and one seed).")
+
+
+def test_without_the_number_of_images_one_seed_tells_nothing():
+    content = comparison({"hcsc": [45.0], "mocov2plus": [20.0]})
+    for row in content["rows"]:
+        row["measures"]["knn"]["images"] = None
+    assert outcome(content)[0].endswith("mocov2plus (by 25.00 points) (nothing tells how sure that is).")
+
+
+def test_run_that_failed_is_named_before_its_figures():
+    content = change(comparison(), "rows.0.runs.1.warnings", ["collapsed: one cluster holds 66% of the images"])
+    assert outcome(content)[0] == (
+        "hcsc: 1 of its 2 runs ended with a warning: collapsed: one cluster holds 66% of the images. Its figures are "
+        "not those of a healthy run."
     )
 
 
@@ -60,5 +104,5 @@ def test_row_without_the_measure_is_not_counted():
 
 def test_names_with_commas_are_quoted_and_an_ablation_says_nothing_of_time():
     found = outcome(comparison({"HP": [40.0, 40.2], "HP, IL": [42.0, 42.2], "all": [43.0, 43.2]}, kind="ablate"))
-    assert "ahead of “HP, IL” (by 1.00 points) and HP (by 3.00 points) by more" in found[0]
+    assert "ahead of “HP, IL” (by 1.00" in found[0]
     assert len(found) == 2

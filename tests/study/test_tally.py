@@ -21,6 +21,7 @@ ABOUT = {
 def finished(name, seed, acc1, pace, epochs=2):
     """A run as study/runner.py has it."""
     result = {"command": "solo-hcsc knn", "flags": [], "settings": {}, "checkpoint_sha256": f"{name}{seed}"}
+    result |= {"data": {"train_images": 70, "val_images": 30}, "warnings": ["collapsed"] * seed}
     clustering = {"metrics": {"ami": 0.5, "nmi": 0.6}, "settings": {"split": "val"}, "command": "solo-hcsc clustering"}
     return SimpleNamespace(
         name=name,
@@ -47,6 +48,8 @@ def test_rows_have_mean_spread_and_the_fastest_seeds_cost():
     assert row.measures["knn"].mean == pytest.approx(41.0)
     assert row.measures["knn"].spread == pytest.approx(statistics.stdev([40.0, 42.0]))
     assert row.measures.keys() == {"knn", "ami", "nmi"}
+    assert row.measures["knn"].images == 30
+    assert row.warnings == ["collapsed"], "of one of its seeds"
     assert (row.cost.epoch_seconds, row.cost.seconds, row.cost.peak_memory) == (7.0, 14.0, 1e9 + 1)
     assert found.failed == {"swav, seed 0": "it failed"}
     assert found.machine["cores"] >= 1
@@ -57,7 +60,8 @@ def test_run_keeps_what_its_page_needs():
     run = tally(Path("out"), [finished("hcsc", 1, 40.0, 9.0)], ["hcsc"], ABOUT, {}).rows[0].runs[0]
     assert (run.seed, run.folder, run.checkpoint_sha256) == (1, "hcsc/seed-1", "hcsc1")
     assert run.curves.keys() == {"val_acc1", "left_out_0"}
-    assert {name: (one.command, one.split) for name, one in run.evaluations.items()} == {
-        "knn": ("solo-hcsc knn", None),
-        "clustering": ("solo-hcsc clustering", "val"),
+    assert {name: (one.command, one.split, one.images) for name, one in run.evaluations.items()} == {
+        "knn": ("solo-hcsc knn", None, 30),
+        "clustering": ("solo-hcsc clustering", "val", 30),
     }
+    assert run.warnings == ["collapsed"]
