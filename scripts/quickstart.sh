@@ -35,24 +35,20 @@ solo-hcsc pretrain \
     --checkpoint_dir "$folder" \
     "$@"
 
-solo-hcsc knn \
-    --dataset digits \
-    --crop_size 32 \
-    --num_workers 2 \
-    --pretrained_feature_extractor "$folder"
+# Both take the images, their size and colours from the run.
+solo-hcsc knn --pretrained_feature_extractor "$folder" --num_workers 2
 
 solo-hcsc linear \
-    --dataset digits \
-    --crop_size 32 \
+    --pretrained_feature_extractor "$folder" \
+    --checkpoint_dir "$folder" \
     --num_workers 2 \
-    --max_epochs 10 \
+    --cache_features \
+    --max_epochs 50 \
     --optimizer sgd \
-    --lr 0.1 \
+    --lr 0.01 \
     --scheduler cosine \
     --weight_decay 0 \
-    --batch_size 64 \
-    --pretrained_feature_extractor "$folder" \
-    --checkpoint_dir "$folder"
+    --batch_size 256
 
 echo
 solo-hcsc summary "$folder"

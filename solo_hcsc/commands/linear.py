@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
     settings: dict[str, Any] = {"config": flags.config} if flags.config else {}
     title = " ".join(filter(None, ["linear", flags.config, "(cached)" if flags.cache_features else None]))
     if probe.deviations():
-        title += f", other {', '.join(probe.deviations())}"
+        title += f", not the paper's {', '.join(probe.deviations())}"
     if not flags.lr_sweep:
         trained = probe.fit(LinearModel, classes, train_set, val_set)
         logged = trained.logged

@@ -118,7 +118,7 @@ class Options:
     temperature: float = option(0.2, "temperature of the instance loss (tau)", above=0)
     epsilon: float = option(10.0, "smoothing of the cluster temperatures (Eq. 3)", above=0)
     proto_warmup_epochs: int = option(20, "first epochs without the prototype loss", least=0)
-    clustering_start: int = option(-1, "epoch of the first clustering and selection; -1: where the warm-up ends")
+    clustering_start: int = option(-1, "epochs before the first clustering and selection; -1: those of the warm-up")
     recluster_every: int = option(1, "epochs between clusterings", least=1)
     proto_weight: float = option(0.2, "weight of the prototype loss", least=0)
     proto_ramp_epochs: int = option(5, "epochs over which that weight grows, after the warm-up", least=0)
@@ -222,7 +222,7 @@ class Options:
                 needed = "must not be negative" if least == 0 else f"must be at least {least}"
                 raise ArgumentError(f"`{item.name}` {value}: {needed}")
         if self.clustering_start < -1:
-            raise ArgumentError(f"`clustering_start` {self.clustering_start}: give an epoch, or -1")
+            raise ArgumentError(f"`clustering_start` {self.clustering_start}: give a number of epochs, or -1")
 
     def _check_together(self) -> None:
         """Refuses options that contradict each other."""
@@ -243,8 +243,8 @@ class Options:
             )
         if self.prototype_loss and self.clustering_start > self.proto_warmup_epochs:
             raise ArgumentError(
-                f"`clustering_start` {self.clustering_start}: the prototype loss starts at epoch "
-                f"{self.proto_warmup_epochs} (`proto_warmup_epochs`) and needs prototypes by then"
+                f"`clustering_start` {self.clustering_start}: the prototype loss starts after "
+                f"{self.proto_warmup_epochs} epochs (`proto_warmup_epochs`) and needs prototypes by then"
             )
 
     # ---- what follows from the options ----

@@ -152,7 +152,7 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
         said = [settings["config"]]
     other = [name for name in settings.get("deviations", []) if name != "features"]
     if other:
-        said.append(f"other {', '.join(other)}")
+        said.append(f"not the paper's {', '.join(other)}")
     if "chosen" in settings:
         said.append(f"lr {settings['lr']:g}, {settings['chosen']}")
     if str(settings.get("features", "")).startswith("cached"):

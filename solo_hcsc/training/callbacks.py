@@ -71,7 +71,7 @@ class StopOnNonFiniteLoss(Callback):
         if trainer.world_size > 1:  # all processes stop together, or those without a NaN wait for ever
             dist.all_reduce(finite, op=dist.ReduceOp.MIN)
         arrived = _fetch(finite)
-        where = f"step {trainer.global_step} of epoch {trainer.current_epoch}"
+        where = f"step {trainer.global_step} of epoch {trainer.current_epoch + 1}"
         terms = getattr(pl_module, "loss_terms", {})
 
         loss = loss.detach()
