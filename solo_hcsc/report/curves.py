@@ -64,7 +64,7 @@ class Plot:
             if legend and line.bold and line.row not in named:
                 named.add(line.row)
                 looks["label"] = figures.plain(self.names[line.row])
-            axes.plot(x, y, line.style, color=figures.colour(line.row, len(self.names)), **looks)
+            axes.plot(x, y, line.style, color=figures.paint(line.row, len(self.names)), **looks)
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(color=matplotlib.rcParams["text.color"], alpha=0.13, linewidth=0.7)
         axes.set_axisbelow(True)
