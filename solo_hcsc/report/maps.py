@@ -106,7 +106,7 @@ def place_labels(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -
             break
         half = unit * (SIZE * (0.3 * len(names[group]) + 0.4), SIZE * 0.75)
         middle = np.median(points[groups == group], axis=0)
-        for lines in (0, 2, -2):
+        for lines in (0, 2.5, -2.5):
             place = np.array([middle[0], middle[1] + lines * half[1]])
             if all((abs(place - other) >= half + room).any() for other, room in taken):
                 taken.append((place, half))
