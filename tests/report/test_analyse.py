@@ -102,6 +102,9 @@ def test_every_picture_is_there_with_its_images(analysed):
     assert "2 groups" in texts(analysed.out / "ami.svg")
     assert "class 2" in texts(analysed.out / "tsne_class.svg")
     assert "+" in texts(analysed.out / "negatives.svg")
+    captions = {figure["file"]: figure["caption"] for figure in analysed.content["figures"]}
+    assert "rightly" not in texts(analysed.out / "negatives.svg") + captions["negatives.svg"]
+    assert "Green frame: an image of the query's class." in captions["negatives.svg"]
     assert not {"evaluation", "metrics"} <= analysed.content.keys()  # no row of a summary
 
 
