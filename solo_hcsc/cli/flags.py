@@ -336,9 +336,13 @@ def add_split_flags(group: Any, split: str, seed: str) -> None:
 
 def check_labelled_checkpoint(flags: Namespace) -> None:
     """Refuses an evaluation without a checkpoint or without labels."""
+    check_checkpoint(flags)
+    check_labelled(flags)
+
+
+def check_checkpoint(flags: Namespace) -> None:
     if flags.pretrained_feature_extractor is None:
         raise UserError("--pretrained_feature_extractor is missing: the checkpoint to evaluate")
-    check_labelled(flags)
 
 
 def check_labelled(flags: Namespace) -> None:
@@ -348,7 +352,13 @@ def check_labelled(flags: Namespace) -> None:
 
 def check_features(flags: Namespace) -> None:
     """Refuses what cannot be right in the flags of an evaluation that trains nothing."""
-    check_labelled_checkpoint(flags)
+    check_labelled(flags)
+    check_frozen(flags)
+
+
+def check_frozen(flags: Namespace) -> None:
+    """The same of one that can do without labels."""
+    check_checkpoint(flags)
     check_colours(flags)
     if flags.dali:
         raise UserError("--dali: features are read with the default loader; leave it out")

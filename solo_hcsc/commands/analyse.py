@@ -1,23 +1,28 @@
 """`solo-hcsc analyse`: pictures of what a run has learnt, as the paper's analysis shows it.
 
 Prototypes with their nearest images, left-out negatives, agreement with labels, and maps of the features; into a folder
-of SVG files and `analysis.json`, which has their captions and the numbers behind them.
+of SVG files and `analysis.json`, which has their captions and the numbers behind them. What needs no labels works
+without them.
 """
 
 import os
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_features
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen
 from solo_hcsc.cli.parser import Bound, Invocation, Parser, at_least, take
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.clusters import Subject
     from solo_hcsc.report.charts import Curves
     from solo_hcsc.report.figures import Picture
 
@@ -33,61 +38,34 @@ def run(argv: Sequence[str]) -> None:
     """From the checks to the files; nothing is written before everything is known."""
     flags = parse(argv)
 
-    import numpy as np
-
-    from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.clusters import Subject, clusters_by_level, labels_by_level, score_kmeans, score_tree
+    from solo_hcsc.evaluation.clusters import Subject
     from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.results import versions
     from solo_hcsc.hcsc.kmeans import import_faiss
-    from solo_hcsc.report.charts import show_agreement, show_history
-    from solo_hcsc.report.gallery import Thumbnails
-    from solo_hcsc.report.maps import show_maps
-    from solo_hcsc.report.negatives import show_negatives
-    from solo_hcsc.report.prototypes import Assigned, show_prototypes
     from solo_hcsc.study.record import Analysis, AnalysisFigure
+    from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 
     started = time.monotonic()
     import_faiss("the analysis clusters")
     wandb = take(Wandb, flags)
     check_wandb(wandb)
-    source = evaluated_images(flags).with_split(flags.split)
+    trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
+    source = choose_labels(evaluated_images(flags), flags, trained)
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     if subject.images < FEWEST:
         raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")
-    encoder, tree, names = subject.frozen.encoder, subject.tree, subject.classes
+    encoder, names = subject.frozen.encoder, subject.classes
     folder = flags.out or encoder.checkpoint.parent / "analysis"
     check_folder(folder)
-    history = read_history(encoder.checkpoint) if tree else {}
+    history = read_history(encoder.checkpoint, bool(names)) if subject.tree else {}
 
     print(encoder.taken)
     print(
         f"analysis of {encoder.checkpoint} ({encoder.name}) on {source.dataset}: {subject.images} {flags.split} "
-        f"images, {len(names)} classes, {subject.frozen.device}",
+        f"images, {f'{len(names)} classes' if names else 'no labels'}, {subject.frozen.device}",
         flush=True,
     )
-    features, clustered, classes = subject.embed(take(Loading, flags))
-    labels = labels_by_level(classes, subject.levels)
-    kmeans, clusters = score_kmeans(features, len(names), flags.seed, labels)
-    sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
-    thumbnails, groups = Thumbnails(subject.dataset), subject.groups
-
-    pictures: list[Picture] = []
-    numbers: dict[str, Any] = {}
-    if tree is None:
-        print("prototypes and left-out negatives are not shown: the checkpoint has no tree of prototypes")
-        pictures += show_agreement([kmeans], groups, numbers)
-    else:
-        hierarchy = tree.hierarchy
-        assigned = Assigned(hierarchy, clustered, clusters_by_level(hierarchy, clustered), classes, names)
-        clusters = assigned.clusters[-1]
-        pictures += show_history(history, numbers)
-        pictures += show_agreement([*score_tree(hierarchy, assigned.clusters, labels), kmeans], groups, numbers)
-        pictures += show_prototypes(assigned, thumbnails, numbers)
-        pictures += show_negatives(tree.coding, assigned, sample, flags.queries, thumbnails, numbers)
-    which = "top-level prototype" if tree else "cluster of k-means"
-    pictures += show_maps(features[sample], classes[sample], clusters[sample], names, which, flags.seed)
-    numbers["mapped_images"] = len(sample)
+    pictures, numbers = look(subject, flags, history, same_data(source, trained, "class_level"))
     invocation = Invocation("analyse", tuple(argv))
     record = Analysis(
         method=encoder.trained_with.get("method") or flags.method,
@@ -104,6 +82,7 @@ def run(argv: Sequence[str]) -> None:
             "points": flags.points,
             "queries": flags.queries,
             "seed": flags.seed,
+            "no_labels": source.no_labels,
             "label_hierarchy": str(subject.label_hierarchy) if subject.label_hierarchy else None,
         },
         numbers=numbers,
@@ -115,8 +94,111 @@ def run(argv: Sequence[str]) -> None:
     write(folder, pictures, record, replace(wandb, name=wandb.name or f"analysis-{encoder.checkpoint.stem}"))
 
 
-def read_history(checkpoint: Path) -> "Curves":
-    """What the run logged of left-out negatives; empty if it did not."""
+def look(
+    subject: "Subject", flags: Namespace, history: "Curves", knows_chance: bool
+) -> "tuple[list[Picture], dict[str, Any]]":
+    """All pictures, and the numbers behind them; `knows_chance`: whether the classes are those of the history."""
+    import numpy as np
+
+    from solo_hcsc.data.loaders import Loading
+    from solo_hcsc.evaluation.clusters import clusters_by_level, same_class_share
+    from solo_hcsc.report.charts import show_history
+    from solo_hcsc.report.gallery import Thumbnails
+    from solo_hcsc.report.maps import by_class, by_cluster, show_maps
+    from solo_hcsc.report.negatives import show_negatives
+    from solo_hcsc.report.prototypes import Assigned, show_prototypes
+
+    tree, names = subject.tree, subject.classes
+    if tree is None:
+        print("prototypes and left-out negatives are not shown: the checkpoint has no tree of prototypes")
+    features, clustered, classes = subject.embed(take(Loading, flags))
+    by_level = [] if tree is None else clusters_by_level(tree.hierarchy, clustered)
+    sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
+    numbers: dict[str, Any] = {}
+    pictures = show_history(history, same_class_share(classes) if names and knows_chance else None, numbers)
+    agreement, of_kmeans = compare_clusters(subject, features, by_level, classes, flags.seed, numbers)
+    pictures += agreement
+    if tree is not None:
+        assigned = Assigned(tree.hierarchy, clustered, by_level, classes, names, subject.files)
+        thumbnails = Thumbnails(subject.dataset)
+        pictures += show_prototypes(assigned, thumbnails, numbers)
+        pictures += show_negatives(tree.coding, assigned, sample, flags.queries, thumbnails, numbers)
+    clusters, which = (of_kmeans, "cluster of k-means") if tree is None else (by_level[-1], "top-level prototype")
+    colourings = [
+        *([found] if names and (found := by_class(classes[sample], names, subject.levels)) else []),
+        by_cluster(clusters[sample], classes[sample], names, which),
+    ]
+    pictures += show_maps(features[sample], colourings, flags.seed)
+    numbers["mapped_images"] = len(sample)
+    return pictures, numbers
+
+
+def compare_clusters(
+    subject: "Subject",
+    features: "np.ndarray",
+    by_level: "list[np.ndarray]",
+    classes: "np.ndarray",
+    seed: int,
+    numbers: dict[str, Any],
+) -> "tuple[list[Picture], np.ndarray]":
+    """The agreement of prototypes and k-means with labels, if there are any; and each image's cluster of k-means (N,).
+
+    Without labels k-means is for methods without prototypes only.
+    """
+    import numpy as np
+
+    from solo_hcsc.evaluation.clusters import clusters_for, find_kmeans, labels_by_level, score_kmeans, score_tree
+    from solo_hcsc.report.charts import show_agreement
+
+    if subject.classes:
+        labels = labels_by_level(classes, subject.levels)
+        kmeans, found = score_kmeans(features, len(subject.classes), seed, labels)
+        rows = score_tree(subject.tree.hierarchy, by_level, labels) if subject.tree else []
+        return show_agreement([*rows, kmeans], subject.groups, numbers), found
+    if subject.tree:
+        return [], np.empty(0, int)
+    k = clusters_for(subject.images)
+    print(f"k-means takes {k} clusters for {subject.images} images, because no classes tell how many")
+    numbers["clusters_of_kmeans"] = k
+    return [], find_kmeans(features, k, seed)
+
+
+def choose_labels(source: "ImageSource", flags: Namespace, trained: Mapping[str, Any]) -> "ImageSource":
+    """The images of the split, without labels where there are none or none are wanted; says so."""
+    from solo_hcsc.data.images import class_folders
+
+    located = source.with_split(flags.split)
+    if flags.no_labels and not located.in_folders:
+        raise UserError(f"--no_labels: --dataset {source.dataset} is not read from folders; leave it out")
+    if flags.no_labels and flags.class_level is not None:
+        raise UserError("--no_labels: --class_level says which folders are the classes; leave one of the two out")
+    if flags.no_labels:
+        why = "--no_labels"
+    elif "class_level" in flags.typed or not located.in_folders:
+        return located
+    elif not class_folders(located.folder(flags.split)):
+        why = f"{located.folder(flags.split)} has no class folders"
+    elif trained.get("no_labels") and same_data(source, trained, f"{flags.split}_dir"):
+        why = "the run was pretrained with --no_labels; --class_level 1 takes the folders for classes"
+    else:
+        return located
+    if flags.label_hierarchy is not None:
+        raise UserError(f"--label_hierarchy {flags.label_hierarchy}: there are no classes to group ({why})")
+    print(f"without labels: {why}")
+    return replace(located, no_labels=True)
+
+
+def same_data(source: "ImageSource", trained: Mapping[str, Any], setting: str) -> bool:
+    """Whether the images are the run's, and as in its flags also in a further setting."""
+    return (
+        source.dataset == trained.get("dataset")
+        and source.data_dir.resolve() == Path(str(trained.get("data_dir"))).resolve()
+        and str(getattr(source, setting)) == str(trained.get(setting))
+    )
+
+
+def read_history(checkpoint: Path, labelled: bool) -> "Curves":
+    """What the run logged of left-out negatives, without labels their share only; empty if it did not."""
     from solo_hcsc.report.charts import read_left_out
 
     file = checkpoint.parent / "metrics.csv"
@@ -124,7 +206,7 @@ def read_history(checkpoint: Path) -> "Curves":
     if not found:
         why = f"{file} has none" if file.exists() else f"there is no {file}"
         print(f"left-out negatives along training are not shown: {why}")
-    return found
+    return found if labelled else {name: levels for name, levels in found.items() if name == "left_out"}
 
 
 def check_folder(folder: Path) -> None:
@@ -160,23 +242,26 @@ def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) ->
 
 def main_numbers(numbers: dict[str, Any]) -> dict[str, float]:
     """What wandb shows of an analysis besides its pictures."""
-    summary = {f"ami/{row['name']}": row["ami"] for row in numbers["ami"]}
+    summary = {f"ami/{row['name']}": row["ami"] for row in numbers.get("ami", ())}
     if "negatives" in numbers:
-        summary["left_out/chance"] = numbers["negatives"]["chance"]
+        if "chance" in numbers["negatives"]:
+            summary["left_out/chance"] = numbers["negatives"]["chance"]
         for level in numbers["negatives"]["levels"]:
-            for name in ("share", "precision", "recall", "preservation"):
-                summary[f"left_out/{name} level {level['level']}"] = level[name]
+            named = {name: value for name, value in level.items() if name != "level"}
+            summary |= {f"left_out/{name} level {level['level']}": value for name, value in named.items()}
     return summary
 
 
 def parse(argv: Sequence[str]) -> Namespace:
     parser = Parser(
         "analyse",
-        "Pictures of what a run has learnt: of HCSC its prototypes, its left-out negatives and their agreement with "
-        "labels; of any method, maps of its features.",
+        "Pictures of what a run has learnt. HCSC: its prototypes, its left-out negatives, and the agreement of both "
+        "with labels. Any method: maps of its features. Works without labels too.",
         "--pretrained_feature_extractor PATH [flags]",
     )
     add_feature_flags(parser)
+    told = "use no labels; so it is without the flag if there are no class folders, or if pretraining used none"
+    parser.change("no_labels", help=told)
     group = parser.add_argument_group("analysis")
     add_split_flags(group, "which images are analysed", "seed of k-means, of the sample and of the maps")
     group.add_argument(
@@ -201,5 +286,5 @@ def parse(argv: Sequence[str]) -> Namespace:
     )
     add_wandb_flags(parser)
     flags = parser.parse(argv)
-    check_features(flags)
+    check_frozen(flags)
     return flags

@@ -1,8 +1,9 @@
-"""How well clusters of embeddings agree with labels.
+"""Clusters of embeddings, and how well they agree with labels.
 
 Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l`, `C` classes.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ import torch.nn.functional as F
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.folders import refuse_single_class, short_names
+from solo_hcsc.cli.errors import on_one_line
+from solo_hcsc.data.folders import files_and_labels, refuse_single_class, short_names
 from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
@@ -31,12 +33,13 @@ PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the be
 
 @dataclass(frozen=True)
 class Subject:
-    """A checkpoint, and the labelled images that its clusters are compared on."""
+    """A checkpoint, and the images that it is looked at on, with labels or without."""
 
     frozen: Frozen
     tree: RunTree | None  # of an HCSC run that has clustered
     dataset: Dataset
-    classes: Sequence[str]
+    files: Sequence[str] | None  # the images' paths below the split's folder; None where images are no files
+    classes: Sequence[str]  # none without labels
     levels: Sequence[LabelLevel]  # of the labels' hierarchy; none without one
     label_hierarchy: Path | None  # its file
     description: dict[str, Any]  # which images and how many, for the record
@@ -49,10 +52,15 @@ class Subject:
         file, levels_of = find_levels(label_hierarchy, source.dataset)
         frozen = Frozen(settings, source.crop_size[0])
         dataset: Any = one_split(source, split)
+        files = _files_below(source.folder(split), dataset) if source.in_folders else None
+        tree = load_tree(frozen.encoder.checkpoint)
+        if source.no_labels:
+            description = describe_data(source, None, **{split: len(dataset)})
+            return cls(frozen, tree, dataset, files, (), (), None, description)
         refuse_single_class(dataset, f"--{split}_dir")
         description = describe_data(source, len(dataset.classes), **{split: len(dataset)})
-        tree = load_tree(frozen.encoder.checkpoint)
-        return cls(frozen, tree, dataset, short_names(dataset.classes), levels_of(dataset.classes), file, description)
+        names, levels = short_names(dataset.classes), levels_of(dataset.classes)
+        return cls(frozen, tree, dataset, files, names, levels, file, description)
 
     @property
     def images(self) -> int:
@@ -82,17 +90,38 @@ class Subject:
         return features.contiguous().numpy(), clustered.contiguous().numpy(), found.y.numpy()
 
 
+def _files_below(folder: Path, dataset: Dataset) -> list[str]:
+    """The images' paths below a folder, in the data set's order."""
+    return [on_one_line(os.path.relpath(file, folder)) for file in files_and_labels(dataset)[0]]
+
+
 def labels_by_level(labels: np.ndarray, levels: Sequence[LabelLevel]) -> list[np.ndarray]:
     """The images' classes (N,), and their groups (N,) at each further level of a label hierarchy."""
     return [labels, *(level.groups[labels] for level in levels[1:])]
+
+
+def find_kmeans(embeddings: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """Each image's cluster (N,) of `k` that k-means finds in embeddings (N, D)."""
+    print(f"k-means k={k}: clustering {len(embeddings)} embeddings of size {embeddings.shape[1]}", flush=True)
+    return nearest(embeddings, kmeans(embeddings, k, PAPER, seed))[1]
+
+
+def clusters_for(images: int) -> int:
+    """How many clusters are looked for where no classes tell: 10, or fewer so that each has 10 images on average."""
+    return max(2, min(10, images // 10))
+
+
+def same_class_share(labels: np.ndarray) -> float:
+    """The share of pairs of images that have the same of their labels (N,): what leaving out by chance would hit."""
+    sizes = np.bincount(labels)
+    return float((sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1)))
 
 
 def score_kmeans(
     embeddings: np.ndarray, k: int, seed: int, labels: Sequence[np.ndarray]
 ) -> tuple[dict[str, Any], np.ndarray]:
     """The agreement of k-means with labels, and each image's cluster (N,)."""
-    print(f"k-means k={k}: clustering {len(embeddings)} embeddings of size {embeddings.shape[1]}", flush=True)
-    clusters = nearest(embeddings, kmeans(embeddings, k, PAPER, seed))[1]
+    clusters = find_kmeans(embeddings, k, seed)
     name = f"k-means k={k}"
     return {"name": name, "kind": "k-means", "k": k, **agreement(clusters, labels, name)}, clusters
 

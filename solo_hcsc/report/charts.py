@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 PANELS = {
     "left_out_precision": "precision, %",
     "left_out_recall": "recall, %",
-    "left_out_preservation": "true kept, %",
+    "left_out_preservation": "preservation, %",
     "left_out": "left out, %",
+}
+_MEANINGS = {
+    "left_out_precision": "Precision: the share of them with the query's class.",
+    "left_out_recall": "Recall: the share of the candidates with the query's class that was left out.",
+    "left_out_preservation": "Preservation: the share of the candidates of other classes that was kept.",
+    "left_out": "Left out: their share of all candidates.",
 }
 Curves = dict[str, dict[int, dict[int, float]]]  # name in PANELS, level, epoch
 
@@ -37,13 +43,13 @@ def read_left_out(file: Path) -> Curves:
     return found
 
 
-def draw_left_out(curves: Curves) -> "Figure":
-    """A panel for each quantity, with a line for each level."""
+def draw_left_out(curves: Curves, chance: float | None = None) -> "Figure":
+    """A panel for each quantity, with a line for each level; in that of precision one for chance."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     shown = [name for name in PANELS if name in curves]
-    figure = Figure(figsize=(4.5, 0.6 + 1.3 * len(shown)))
+    figure = Figure(figsize=(4.5, 0.6 + 1.4 * len(shown)))
     panels = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     levels = sorted({level for name in shown for level in curves[name]})
     for axes, name in zip(panels, shown, strict=True):
@@ -52,20 +58,23 @@ def draw_left_out(curves: Curves) -> "Figure":
             axes.plot(
                 [epoch + 1 for epoch in epochs],
                 [100 * values[epoch] for epoch in epochs],
-                color=figures.colour(levels.index(level), len(levels)),
+                color=figures.paint(levels.index(level), len(levels)),
                 label=level_name(level, len(levels)),
                 marker="o",
                 markersize=3 if len(epochs) <= 30 else 0,
                 linewidth=1.5,
             )
+        if name == "left_out_precision" and chance is not None:
+            axes.axhline(100 * chance, color=figures.ink(), linestyle="--", linewidth=1, label="chance")
         axes.set_ylabel(PANELS[name])
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
         axes.grid(alpha=0.25, linewidth=0.5)
     panels[-1].set_xlabel("epoch")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(panels)
     figure.tight_layout()
-    panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(3, len(levels)), fontsize=9)
+    panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(3, len(panels[0].lines)), fontsize=9)
     return figure
 
 
@@ -105,32 +114,34 @@ def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Fi
 # ---- for an analysis: numbers are added to `numbers`, pictures returned ----
 
 
-def show_history(curves: Curves, numbers: dict[str, Any]) -> list[Picture]:
-    """Left-out negatives along training; nothing if the run logged none."""
+def show_history(curves: Curves, chance: float | None, numbers: dict[str, Any]) -> list[Picture]:
+    """Left-out negatives along training; nothing if the run logged none.
+
+    `chance`: the precision of leaving out anything, if it is known for the run's classes.
+    """
     if not curves:
         return []
     numbers["left_out_along_training"] = {
-        name: [{"level": level + 1, "epochs": list(of), "values": list(of.values())} for level, of in levels.items()]
+        name: [
+            {"level": level + 1, "epochs": [epoch + 1 for epoch in of], "values": list(of.values())}
+            for level, of in levels.items()
+        ]
         for name, levels in curves.items()
     }
     last = {name: {level: of[max(of)] for level, of in levels.items()} for name, levels in curves.items()}
     found = [
-        f"{what} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
-        for name, what in (
-            ("left_out_precision", "precision"),
-            ("left_out_recall", "recall"),
-            ("left_out_preservation", "preservation"),
-            ("left_out", "share"),
-        )
+        f"{what.partition(',')[0]} {' / '.join(f'{value:.1%}' for _, value in sorted(last[name].items()))}"
+        for name, what in PANELS.items()
         if name in last
     ]
     caption = (
-        "Negatives that the run left out of its instance loss, epoch by epoch and level by level. Precision: how many "
-        "of them had the query's class. Recall: how many of the query's class were among them. Preservation: how many "
-        "of other classes, the true negatives, were kept. "
-        f"In the last epoch, from the bottom level to the top: {', '.join(found)}."
+        "Negatives that the run left out of its instance loss, by epoch and level. "
+        f"{''.join(f'{text} ' for name, text in _MEANINGS.items() if name in last)}"
     )
-    return [Picture("left_out", "Left-out negatives along training", caption, lambda: draw_left_out(curves))]
+    if "left_out_precision" in last and chance is not None:
+        caption += f"Dashed: the precision of chance, {chance:.1%}, from the class sizes of the analysed images. "
+    caption += f"In the last epoch, from the bottom level to the top: {'; '.join(found)}."
+    return [Picture("left_out", "Left-out negatives along training", caption, lambda: draw_left_out(curves, chance))]
 
 
 def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[str, Any]) -> list[Picture]:
@@ -139,11 +150,11 @@ def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[
     levels = [row for row in rows if row["kind"] == "hierarchy"]
     caption = (
         "Adjusted mutual information (AMI) of clusters with the classes"
-        f"{' and with groups of classes' if groups else ''}: 1 for the same partition, 0 for chance. "
+        f"{' and with groups of classes' if groups else ''}. It is 1 for the same partition and 0 for chance. "
     )
     if levels:
         best = max(levels, key=lambda row: row["ami"])
-        caption += f"Of the prototypes, level {best['level']} agrees most with the classes: {score(best['ami'])}. "
-    caption += f"k-means of the features into {rows[-1]['k']} clusters: {score(rows[-1]['ami'])}."
+        caption += f"Level {best['level']} of the prototypes agrees best with the classes: {score(best['ami'])}. "
+    caption += f"k-means with {rows[-1]['k']} clusters of the features has {score(rows[-1]['ami'])}."
     labels = ["classes", *(f"{count} groups" for count in groups)]
     return [Picture("ami", "Agreement of clusters with labels", caption, lambda: draw_ami(rows, labels))]

@@ -64,7 +64,7 @@ class Plot:
             if legend and line.bold and line.row not in named:
                 named.add(line.row)
                 looks["label"] = figures.plain(self.names[line.row])
-            axes.plot(x, y, line.style, color=figures.colour(line.row, len(self.names)), **looks)
+            axes.plot(x, y, line.style, color=figures.paint(line.row, len(self.names)), **looks)
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(color=matplotlib.rcParams["text.color"], alpha=0.13, linewidth=0.7)
         axes.set_axisbelow(True)
@@ -81,7 +81,7 @@ def plots(comparison: Comparison) -> list[Plot]:
     rows = comparison.rows
     names = [row.name for row in rows]
     unit, seconds = _unit(rows)
-    by_time = "The same against the time that the epochs took: each seed's own, and for the mean the fastest one's."
+    by_time = "The same by time. Each seed has the time of its own epochs, and the mean that of the fastest seed."
     found = []
     for curve, (title, y_label) in _CURVES.items():
         over_epochs = [line for number, row in enumerate(rows) for line in _of_row(number, row, curve, None)]
@@ -93,11 +93,11 @@ def plots(comparison: Comparison) -> list[Plot]:
         ]
     precision = [line for number, row in enumerate(rows) for line in _precision(number, row)]
     caption = (
-        "Of the negatives that selection leaves out, the share that does have the query's label, mean over seeds. "
-        f"Solid: the lowest level of the hierarchy{_levels(precision)}."
+        "Precision: the share of the left-out negatives that have the query's label. Mean over seeds. "
+        f"Solid: level 1, the bottom of the hierarchy{_levels(precision)}."
     )
-    title = "What selection leaves out"
-    found.append(Plot("left-out-precision", title, caption, "epoch", "same label, %", precision, names))
+    title = "Precision of left-out negatives"
+    found.append(Plot("left-out-precision", title, caption, "epoch", "precision, %", precision, names))
     return [plot for plot in found if plot.lines]
 
 
@@ -149,5 +149,5 @@ def _caption(rows: Sequence[Row], curve: str) -> str:
 
 def _levels(lines: Sequence[Line]) -> str:
     styles = {line.style for line in lines}
-    names = {"--": "dashed: the one above", ":": "dotted: the third", "-.": "dash-dotted: the fourth"}
+    names = {"--": "dashed: level 2", ":": "dotted: level 3", "-.": "dash-dotted: level 4"}
     return "".join(f"; {name}" for style, name in names.items() if style in styles)

@@ -4,6 +4,7 @@ matplotlib is heavy: here and in the modules that draw it is imported by the fun
 """
 
 import base64
+import colorsys
 import contextlib
 import io
 import re
@@ -23,9 +24,15 @@ from solo_hcsc.cli.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind readers too, on light and on dark.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7ee7", "#7f7f7f", "#b8a500", "#a6611a")
-_INK = "#010203"  # stands for the reader's text colour while matplotlib draws
+BLUE = "#0072b2"  # too dark on a dark page, whose style sheet says --blue
+# Okabe and Ito's colours, told apart by colour-blind readers too, and further ones.
+COLOURS = (
+    *(BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
+    *("#8f7ee7", "#7f7f7f", "#b8a500", "#a6611a", "#c2304f", "#5a8f00"),
+)
+PAPER = "#fffefd"  # stands for the page's background while matplotlib draws
+_INK = "#010203"  # for its text's colour
+_THEMED = {BLUE: ("--blue", BLUE), PAPER: ("--paper", "white")}  # variables of style.css, and what is there without
 _EMBEDDED = re.compile(r'data:image/png;base64,\s*([^"]+)"')
 
 
@@ -47,7 +54,7 @@ def to_svg(name: str, draw: Callable[[], "Figure"]) -> str:
     text = out.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # nothing refers to these, and every picture has the same
-    return _EMBEDDED.sub(_smaller, text).replace(_INK, "currentColor")
+    return _with_theme(_EMBEDDED.sub(_smaller, text).replace(_INK, "currentColor"))
 
 
 def to_png(draw: Callable[[], "Figure"]) -> bytes:
@@ -80,14 +87,18 @@ def ink() -> str:
     return matplotlib.rcParams["text.color"]
 
 
-def colour(number: int, of: int) -> str:
-    """One of `of` colours; further apart the fewer there are."""
+def paint(number: int, of: int) -> str:
+    """One of `of` colours, for `draw`; further apart the fewer there are."""
     if of <= len(COLOURS):
         return COLOURS[number]
-    import matplotlib
-    from matplotlib.colors import to_hex
+    red, green, blue = colorsys.hls_to_rgb(number / of, (0.42, 0.56)[number % 2], 0.65)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
-    return to_hex(matplotlib.colormaps["turbo"]((number + 0.5) / of))
+
+def colour(number: int, of: int) -> str:
+    """The same colour for a page, where the style sheet may have a lighter one in the dark."""
+    painted = paint(number, of)
+    return "var({}, {})".format(*_THEMED[painted]) if painted in _THEMED else painted
 
 
 def write_svg(file: Path, picture: str) -> None:
@@ -106,6 +117,13 @@ def _drawn(draw: Callable[[], "Figure"], name: str, ink: str) -> Iterator["Figur
         figure = draw()
         yield figure
         pyplot.close(figure)
+
+
+def _with_theme(picture: str) -> str:
+    """Colours that a page's style sheet may change; programs that know no variables take the plain ones before them."""
+    for painted, (variable, shown) in _THEMED.items():
+        picture = re.sub(rf"(fill|stroke): {painted}", rf"\1: {shown}; \1: var({variable}, {shown})", picture)
+    return picture
 
 
 def _smaller(match: re.Match[str]) -> str:

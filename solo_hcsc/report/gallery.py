@@ -1,7 +1,7 @@
 """Small images, and a sheet in inches to put them on."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
 SIDE = 0.42  # inches of an image on a sheet
 GAP = 0.05  # between images
 LINE = 0.17  # height of a line of text
-MOST_PIXELS = 48
+FRAME = 1.8  # width of a frame in points
+PIXELS_PER_INCH = 120  # of images: as many as a screen shows of a sheet in its column
 
 
 class Thumbnails:
     """A data set's images as small squares (S, S, 3) of bytes, by index."""
 
     def __init__(self, dataset: "Dataset") -> None:
-        self._images: Any = with_transform(dataset, _shrink)
+        self._dataset = dataset
         self.of = cache(self._of)  # one image may be in several pictures
 
-    def _of(self, index: int) -> np.ndarray:
-        return self._images[index][0]
+    def _of(self, index: int, side: float = SIDE) -> np.ndarray:
+        """`side`: in inches, of the place on a sheet that it is for."""
+        images: Any = with_transform(self._dataset, partial(_shrink, most=round(side * PIXELS_PER_INCH)))
+        return images[index][0]
 
 
-def _shrink(image: Image.Image) -> np.ndarray:
-    side = min(*image.size, MOST_PIXELS)
+def _shrink(image: Image.Image, most: int) -> np.ndarray:
+    side = min(*image.size, most)
     return np.asarray(ImageOps.fit(image, (side, side)))
 
 
@@ -54,7 +57,9 @@ def place(axes: "Axes", image: np.ndarray, x: float, y: float, side: float = SID
 
     axes.imshow(image, extent=(x, x + side, y + side, y), aspect="auto", zorder=2)
     if frame:
-        axes.add_patch(Rectangle((x, y), side, side, fill=False, edgecolor=frame, linewidth=2.5, zorder=3))
+        inset = FRAME / 72 / 2  # within the image, so that neighbours' frames stay apart
+        corner, inner = (x + inset, y + inset), side - 2 * inset
+        axes.add_patch(Rectangle(corner, inner, inner, fill=False, edgecolor=frame, linewidth=FRAME, zorder=3))
 
 
 def place_row(axes: "Axes", images: Sequence[np.ndarray], x: float, y: float, side: float = SIDE) -> None:

@@ -1,4 +1,4 @@
-"""Which negatives a run leaves out for a query (Eq. 4 and 5), counted and shown on images whose classes are known.
+"""Which negatives a run leaves out for a query (Eq. 4 and 5), counted and shown; and how many have its class.
 
 Shapes: `n` images, each a query and a candidate for the others; `D` embedding size.
 """
@@ -17,21 +17,24 @@ from solo_hcsc.report.gallery import GAP, LINE, SIDE, Thumbnails, place, say, sh
 from solo_hcsc.report.prototypes import Assigned
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLOCK = 1024  # queries at a time
-SHOWN = 7  # left-out images of a query and level in the picture
-RIGHT, WRONG = figures.COLOURS[2], figures.COLOURS[1]
+SHOWN = 5  # left-out images of a query and level in the picture
+QUERY = 0.93  # inches of a query's image
+SIZE = 9  # of letters in points: the sheet is as narrow as a phone
+SAME_CLASS, OTHER_CLASS = figures.COLOURS[2], figures.COLOURS[1]
 
 
 @dataclass(frozen=True)
 class OfLevel:
-    """What a level leaves out, over all pairs of a query and a candidate."""
+    """What a level leaves out, over all pairs of a query and a candidate; without labels, only how much."""
 
     share: float  # of the candidates
-    precision: float  # of the left-out, the share with the query's class
-    recall: float  # of those with the query's class, the share left out
-    preservation: float  # of those with another class, the share kept
+    precision: float | None = None  # of the left-out, the share with the query's class
+    recall: float | None = None  # of those with the query's class, the share left out
+    preservation: float | None = None  # of those with another class, the share kept
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class LeftOut:
     """What all levels leave out."""
 
     levels: list[OfLevel]
-    chance: float  # share of the candidates that have the query's class: the precision of leaving out anything
+    chance: float | None  # share of the candidates with the query's class: the precision of leaving out anything
     queries: dict[int, list[np.ndarray]]  # of some queries, the candidates left out at each level
 
 
@@ -56,7 +59,7 @@ def query_clusters(coding: SelectiveCoding, z: torch.Tensor) -> list[torch.Tenso
 def find_left_out(coding: SelectiveCoding, embeddings: np.ndarray, labels: np.ndarray, shown: Sequence[int]) -> LeftOut:
     """Takes each of `embeddings` (n, D) for a query and all others for its candidates; selects as the run does.
 
-    `shown`: the queries of which the candidates that are left out are kept.
+    `labels` (n,) are -1 where there are none. `shown`: the queries of which the candidates that are left out are kept.
     """
     z, classes = torch.from_numpy(embeddings), torch.from_numpy(labels)
     clusters = query_clusters(coding, z)
@@ -76,6 +79,8 @@ def find_left_out(coding: SelectiveCoding, embeddings: np.ndarray, labels: np.nd
                 if rows[0] <= number <= rows[-1]:
                     queries[number].append(out[number - int(rows[0])].nonzero()[:, 0].numpy())
     pairs = len(z) * (len(z) - 1)
+    if (labels < 0).all():
+        return LeftOut([OfLevel(out / pairs) for out in left_out], None, queries)
     true = pairs - alike
     levels = [
         OfLevel(out / pairs, hit / max(out, 1), hit / max(alike, 1), (true - (out - hit)) / max(true, 1))
@@ -94,31 +99,41 @@ def choose_queries(labels: np.ndarray, count: int) -> list[int]:
     return np.argsort(turns, kind="stable")[:count].tolist()
 
 
-def draw_negatives(
-    found: LeftOut, images: np.ndarray, labels: np.ndarray, names: Sequence[str], thumbnails: Thumbnails
-) -> "Figure":
-    """Each query on the left; beside it, level by level, what was left out for it. `images` (n,): their indexes."""
-    large, row, gap = 0.9, LINE + SIDE + 0.1, 0.22
-    left = large + 0.2
-    block = max(len(found.levels) * row, LINE + large) + gap
-    figure, axes = sheet(left + SHOWN * (SIDE + GAP), len(found.queries) * block - gap)
+def draw_negatives(found: LeftOut, sample: np.ndarray, assigned: Assigned, thumbnails: Thumbnails) -> "Figure":
+    """Each query on the left; beside it, level by level, what was left out for it. `sample` (n,): their indexes."""
+    row, gap, left = LINE + SIDE + 0.1, 0.22, QUERY + 0.12
+    block = max(len(found.levels) * row, LINE + QUERY) + gap
+    figure, axes = sheet(left + SHOWN * (SIDE + GAP) + 0.3, len(found.queries) * block - gap)
     y = 0.0
     for query, levels in found.queries.items():
-        say(axes, figures.short(names[labels[query]], 14), 0, y)
-        place(axes, thumbnails.of(int(images[query])), 0, y + LINE, large)
+        label = assigned.labels[sample[query]]
+        say(axes, "Query" if label < 0 else figures.short(assigned.names[label], 12), 0, y, SIZE)
+        place(axes, thumbnails.of(int(sample[query]), QUERY), 0, y + LINE, QUERY)
         for number, candidates in enumerate(levels):
-            right = labels[candidates] == labels[query]
-            top = y + number * row
-            rest = f", {len(candidates) - SHOWN} not shown" if len(candidates) > SHOWN else ""
-            text = f"Level {number + 1}: {len(candidates)} left out, {right.sum()} rightly{rest}"
-            say(axes, text if len(candidates) else f"Level {number + 1}: none left out", left, top)
-            for column, candidate in enumerate(candidates[:SHOWN]):
-                frame = RIGHT if right[column] else WRONG
-                place(
-                    axes, thumbnails.of(int(images[candidate])), left + column * (SIDE + GAP), top + LINE, frame=frame
-                )
+            _draw_level(axes, number, sample[candidates], label, assigned.labels, thumbnails, left, y + number * row)
         y += block
     return figure
+
+
+def _draw_level(
+    axes: "Axes",
+    number: int,
+    images: np.ndarray,
+    label: int,
+    labels: np.ndarray,
+    thumbnails: Thumbnails,
+    x: float,
+    y: float,
+) -> None:
+    """A line of text and the first of the `images` that a level leaves out for a query with this label."""
+    same = labels[images] == label
+    counted = f", {same.sum()} of this class" if label >= 0 and len(images) else ""
+    say(axes, f"Level {number + 1}: {len(images) or 'none'} left out{counted}", x, y, SIZE)
+    for column, image in enumerate(images[:SHOWN]):
+        frame = None if label < 0 else SAME_CLASS if same[column] else OTHER_CLASS
+        place(axes, thumbnails.of(int(image)), x + column * (SIDE + GAP), y + LINE, frame=frame)
+    if len(images) > SHOWN:
+        say(axes, f"+{len(images) - SHOWN}", x + SHOWN * (SIDE + GAP), y + LINE + SIDE / 3, SIZE)
 
 
 # ---- for an analysis: numbers are added to `numbers`, pictures returned ----
@@ -139,29 +154,48 @@ def show_negatives(
     print(f"negatives: each of {len(sample)} images as a query, the others as candidates", flush=True)
     labels = assigned.labels[sample]
     found = find_left_out(coding, assigned.embeddings[sample], labels, choose_queries(labels, queries))
-    numbers["negatives"] = _numbers_of(found, sample)
-    precision, share, recall, preservation = (
-        " / ".join(f"{getattr(level, name):.1%}" for level in found.levels)
-        for name in ("precision", "share", "recall", "preservation")
-    )
+    numbers["negatives"] = _numbers_of(found, sample, assigned)
+    arguments = found, sample, assigned, thumbnails
+    return [
+        Picture(
+            "negatives",
+            "Negatives left out for a query",
+            _caption(found, len(sample)),
+            lambda: draw_negatives(*arguments),
+        )
+    ]
+
+
+def _caption(found: LeftOut, queries: int) -> str:
+    def by_level(name: str) -> str:
+        return " / ".join(f"{getattr(level, name):.1%}" for level in found.levels)
+
+    frames = " Green frame: an image of the query's class. Orange frame: of another class."
     caption = (
-        "Query images on the left, and beside each the negatives that the run's selection leaves out for it at each "
-        "level, chosen by chance as in training. Green frame: an image of the query's class, rightly left out; "
-        f"orange: of another class. Over {len(sample)} queries, from the bottom level to the top: {share} of the "
-        f"candidates are left out, with precision {precision} (chance: {found.chance:.1%}) and recall {recall}; of the "
-        f"images of other classes {preservation} are kept."
+        "Queries are on the left. Beside each are negatives that the run's selection leaves out for it at each level. "
+        f"They are drawn at random, as in training.{'' if found.chance is None else frames} Over {queries} queries, "
+        f"from the bottom level to the top, {by_level('share')} of the candidates are left out."
     )
-    arguments = found, sample, labels, assigned.names, thumbnails
-    return [Picture("negatives", "Negatives left out for a query", caption, lambda: draw_negatives(*arguments))]
+    if found.chance is None:
+        return caption
+    return (
+        f"{caption} Precision: {by_level('precision')} of them have the query's class (chance: {found.chance:.1%}). "
+        f"Recall: {by_level('recall')} of the candidates with the query's class are left out. Preservation: "
+        f"{by_level('preservation')} of the candidates of other classes are kept."
+    )
 
 
-def _numbers_of(found: LeftOut, sample: np.ndarray) -> dict[str, Any]:
-    return {
-        "queries": len(sample),
-        "chance": found.chance,
-        "levels": [{"level": number} | asdict(level) for number, level in enumerate(found.levels, start=1)],
-        "shown": [
-            {"image": int(sample[query]), "left_out": [sample[candidates].tolist() for candidates in levels]}
-            for query, levels in found.queries.items()
-        ],
-    }
+def _numbers_of(found: LeftOut, sample: np.ndarray, assigned: Assigned) -> dict[str, Any]:
+    chance = {} if found.chance is None else {"chance": found.chance}
+    levels = [
+        {"level": number} | {name: value for name, value in asdict(level).items() if value is not None}
+        for number, level in enumerate(found.levels, start=1)
+    ]
+    shown = [
+        {
+            "image": assigned.named([sample[query]])[0],
+            "left_out": [assigned.named(sample[candidates]) for candidates in of_levels],
+        }
+        for query, of_levels in found.queries.items()
+    ]
+    return {"queries": len(sample), **chance, "levels": levels, "shown": shown}

@@ -3,6 +3,7 @@ import math
 import shlex
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ from solo_hcsc.commands.clustering import parse
 from solo_hcsc.data import label_hierarchy
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation import clusters as scores_of_clusters
-from solo_hcsc.evaluation.clusters import agreement, score_kmeans
+from solo_hcsc.evaluation.clusters import Subject, agreement, clusters_for, score_kmeans
 from solo_hcsc.evaluation.encoders import load_tree
+from solo_hcsc.evaluation.features import FeatureSettings
 from solo_hcsc.framework.datasets import one_split
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
@@ -266,6 +268,25 @@ def test_seed_decides_k_means():
     first, again, other = (score_kmeans(points, 20, seed, labels)[1] for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
+
+
+@pytest.mark.parametrize(("images", "k"), [(10, 2), (36, 3), (99, 9), (100, 10), (10**6, 10)])
+def test_without_classes_clusters_follow_the_number_of_images(images, k):
+    assert clusters_for(images) == k
+
+
+def test_images_are_named_by_their_files_and_need_no_labels(hcsc_run, images, monkeypatch):
+    settings = FeatureSettings(checkpoint_of(hcsc_run, 1), None, None, "backbone", "cpu")
+    flags = f"--dataset custom --data_dir {images} --train_dir train --pretrained_feature_extractor x"
+    source = take(ImageSource, parse([*flags.split(), *FLAGS]))
+    labelled = Subject.load(settings, source, "train", None)
+    bare = Subject.load(settings, replace(source, no_labels=True), "train", None)
+    expected = [str(file.relative_to(images / "train")) for file in sorted((images / "train").rglob("*.png"))]
+    assert labelled.files == bare.files == expected
+    assert (len(labelled.classes), len(bare.classes), len(bare.levels)) == (3, 0, 0)
+    assert labelled.description == bare.description | {"classes": 3}
+    monkeypatch.setattr(scores_of_clusters, "one_split", lambda *_: labelled.dataset)
+    assert Subject.load(settings, replace(source, dataset="stl10"), "train", None).files is None  # torchvision's
 
 
 @pytest.mark.parametrize("script", ["imagenet", "cifar"])

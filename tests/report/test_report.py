@@ -220,6 +220,8 @@ def test_curves_count_epochs_from_one_and_average_seeds_where_all_have_values(tm
     assert [line.bold for line in lines] == [False, False, True]
     assert [x for x, _ in pictures["val_knn_acc1-time"].lines[1].points] == [61, 122, 183, 244]
     assert {line.style for line in pictures["left-out-precision"].lines} == {"-", "--"}
+    caption = pictures["left-out-precision"].caption
+    assert caption.endswith("Solid: level 1, the bottom of the hierarchy; dashed: level 2.")
     assert figures.to_png(pictures["val_acc1-time"].picture(legend=True).draw)[:4] == b"\x89PNG"
 
 
