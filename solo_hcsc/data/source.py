@@ -92,9 +92,9 @@ class ImageSource:
 
     def with_split(self, split: str) -> "ImageSource":
         """Located, for a command that reads the `train` or the `val` images; the other ones need not be there."""
-        if split == "val" and self.train_dir is None:
-            return replace(self, train_dir=self.val_dir).located(needs_val=True)  # not read
-        return self.located(needs_val=split == "val")
+        if split == "train":
+            return replace(self, val_dir=None).located(needs_val=False)
+        return replace(self, train_dir=self.val_dir or self.train_dir).located(needs_val=True)
 
     def _default_folders(self, needs_val: bool) -> tuple[Path | None, Path | None]:
         if self.dataset == "digits":
