@@ -4,8 +4,10 @@ An image's crops depend on the seed, the epoch and the image. A resumed run ther
 the number of workers changes nothing.
 """
 
+import os
 import random
 import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -144,9 +146,21 @@ class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]
 
 
 def leave_signals_to_parent(_: int) -> None:
-    """For a loader's worker: Ctrl-C and a scheduler's SIGTERM reach all processes, and only the main one has a say."""
-    for signal_ in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_, signal.SIG_IGN)
+    """For a loader's worker: Ctrl-C and a scheduler's SIGTERM reach all processes, and only the main one has a say.
+
+    A worker that ended by itself would make torch raise an error in the midst of what the main process does.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # else, on macOS, nothing tells who has sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_wait_for_parents_word, daemon=True).start()
+
+
+def _wait_for_parents_word() -> None:
+    """Ends this process when its parent terminates it; passes over SIGTERM from elsewhere."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 @dataclass(frozen=True)
