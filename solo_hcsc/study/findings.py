@@ -91,7 +91,7 @@ def _leader(comparison: Comparison, measure: str) -> Sentence | None:
     leads = {row.name: lead(best, row, measure) for row in others}
     clear = [_ahead(kind, name, one) for name, one in leads.items() if one.is_clear]
     open_ = [_ahead(kind, name, one) for name, one in leads.items() if not one.is_clear]
-    basis = next((one.basis for one in leads.values() if one.basis), "")
+    basis = " or ".join(dict.fromkeys(one.basis for one in leads.values() if one.basis))
     interval = f" (95 % intervals {basis})" if basis else " (nothing tells how sure that is)"
     what = "variants" if comparison.ablates else "methods"
     among = f" of the {len(ranked)} {what} that have one" if len(ranked) < len(comparison.rows) else ""

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # HCSC on your own images: bash scripts/pretrain/custom/hcsc.sh DATA_DIR TRAIN_DIR [flags]
-# TRAIN_DIR, below DATA_DIR, has one folder per class; for images without classes add --no_labels.
+# TRAIN_DIR, below DATA_DIR, has one folder per class (--class_level chooses among folders in folders); for images
+# without classes add --no_labels. The size of the tree follows the number of images; --num_prototypes sets it.
 # --val_dir DIR (labelled, below DATA_DIR) adds validation; --dali and --gpus 0,1 work as for ImageNet.
-# The bottom level wants at least ten images per prototype, better a hundred.
 solo-hcsc pretrain \
     --dataset custom \
     --encoder resnet18 \
@@ -23,7 +23,6 @@ solo-hcsc pretrain \
     --min_scale 0.2 \
     --name hcsc-custom \
     --method hcsc \
-    --num_prototypes 1000 500 200 \
     --queue_size 16384 \
     --temperature 0.2 \
     --proj_output_dim 128 \
