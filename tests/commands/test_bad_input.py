@@ -113,7 +113,9 @@ def test_empty_folder(tmp_path, refused):
 
 def test_folder_without_classes(images, refused):
     where = ["--dataset", "custom", "--data_dir", images, "--train_dir", "flat/class 0"]
-    assert "add --no_labels" in refused("pretrain", *where, *SMALL, *MOCO)
+    assert "one folder per class is expected there; images without classes" in refused(
+        "pretrain", *where, *SMALL, *MOCO
+    )
 
 
 def test_folder_without_images(tmp_path, refused):

@@ -429,7 +429,7 @@ from argparse import Namespace
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.framework.settings import resolve_dali
 try:
-    resolve_dali(Namespace(dali=True, dataset="custom", dali_device="gpu"), "cpu")
+    resolve_dali(Namespace(dali=True, dali_device="gpu"), "custom", "cpu")
 except UserError as error:
     print(error)
 """

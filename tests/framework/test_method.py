@@ -110,9 +110,9 @@ def record_clusterings(monkeypatch):
     clustered, passes = [], []
     build, extract = coding.build_hierarchy, HCSC.extract
 
-    def built(embeddings, options, seed, last):
-        clustered.append((embeddings.clone(), len(last)))
-        return build(embeddings, options, seed, last)
+    def built(embeddings, options, seed):
+        clustered.append(embeddings.clone())
+        return build(embeddings, options, seed)
 
     monkeypatch.setattr(coding, "build_hierarchy", built)
     monkeypatch.setattr(HCSC, "extract", lambda self: passes.append(self.current_epoch) or extract(self))
@@ -125,10 +125,9 @@ def test_keys_are_clustered_without_a_forward_pass(monkeypatch, custom, tmp_path
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
     assert not passes
     # 36 images are four full batches of 8: each epoch leaves out four images, the second others than the first
-    first, second = (len(embeddings) for embeddings, _ in clustered)
+    first, second = map(len, clustered)
     assert first == 32 < second <= 36
-    assert [last for _, last in clustered] == [0, 2], "the second goes on from the first"
-    for embeddings, _ in clustered:
+    for embeddings in clustered:
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(len(embeddings)))
     state = torch.load(only(tmp_path, "*.ckpt"), weights_only=True)["state_dict"]
     assert state["coding.memory.averages"].shape == (36 + 1, 128)
@@ -139,7 +138,7 @@ def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, 
     flags = [*TREE, "--clustering_start", "0", "--max_epochs", "2"]
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
     assert passes == [0]
-    assert [len(embeddings) for embeddings, _ in clustered] == [36, 32]
+    assert [len(embeddings) for embeddings in clustered] == [36, 32]
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -191,7 +190,7 @@ def test_sample_bounds_what_is_extracted(monkeypatch, custom, tmp_path):
     flags = [*TREE, "--clustered_features", "images", "--cluster_sample", "20", "--max_epochs", "3"]
     run_here("pretrain", *custom, *SMALL, *flags, "--checkpoint_dir", tmp_path)
     assert passes == [1, 2]
-    assert [len(embeddings) for embeddings, _ in clustered] == [20, 20]
+    assert [len(embeddings) for embeddings in clustered] == [20, 20]
 
 
 @pytest.mark.parametrize(("images", "sample"), [(36, 20), (1000, 999), (10**9, 5), (7, 1)])
@@ -261,7 +260,7 @@ def test_loss_that_is_not_finite_names_the_term(custom, tmp_path, monkeypatch, c
     with pytest.raises(SystemExit) as stopped:
         run_here("pretrain", *custom, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path)
     assert stopped.value.code == 2
-    assert "the loss (instance_loss_0) became nan at step 0 of epoch 0" in capsys.readouterr().err
+    assert "the loss (instance_loss_0) became nan at step 0 of epoch 1" in capsys.readouterr().err
 
 
 def last_line_of_a_run(name, spoiled, custom, tmp_path, monkeypatch, capsys):
@@ -293,7 +292,7 @@ def test_keys_that_are_not_finite_are_named(preset, custom, tmp_path, monkeypatc
     flags = ["--preset", preset]
     error = last_line_of_a_run("training_step", flags, custom, tmp_path, monkeypatch, capsys)
     assert error.startswith("error: the loss (keys, ")
-    assert "became nan at step 4 of epoch 1" in error
+    assert "became nan at step 4 of epoch 2" in error
 
 
 BAD = {

@@ -97,7 +97,7 @@ BAD = {
     "late clustering": ({"clustering_start": 30}, "needs prototypes by then"),
     "recluster": ({"recluster_every": 0}, "`recluster_every` 0"),
     "negative sample": ({"cluster_sample": -1}, "`cluster_sample` -1: must not be negative"),
-    "negative start": ({"clustering_start": -2}, "`clustering_start` -2: give an epoch, or -1"),
+    "negative start": ({"clustering_start": -2}, "`clustering_start` -2: give a number of epochs, or -1"),
     "choice": ({"left_out": "gone"}, "`left_out` gone: choose from removed, zero_logit"),
     "nan": ({"temperature": float("nan")}, "`temperature` nan: must be greater than 0"),
     "no truth": ({"symmetric": "false"}, "`symmetric` false: must be true or false"),

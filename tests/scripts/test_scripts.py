@@ -198,7 +198,7 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
     text = only(tmp_path, "summary.md").read_text()
     for row in (
         "| knn | k=",
-        "| linear | adco, other lr",
+        "| linear | adco, not the paper's lr",
         "| linear | pcl, other batch_size",
         "| semisup | 10 % of labels",
     ):
