@@ -199,7 +199,7 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
     for row in (
         "| knn | k=",
         "| linear | adco, not the paper's lr",
-        "| linear | pcl, other batch_size",
+        "| linear | pcl, not the paper's batch_size",
         "| semisup | 10 % of labels",
     ):
         assert row in text
