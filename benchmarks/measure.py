@@ -120,8 +120,8 @@ def write(name: str, args: Namespace, rows: Sequence[Mapping[str, Any]], file: s
     """Writes the record and says where it is."""
     record = {
         "benchmark": name,
-        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
-        "arguments": {name: value for name, value in vars(args).items() if not isinstance(value, Path)},
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *map(os.path.basename, sys.argv[1:])]),
+        "arguments": {name: value for name, value in vars(args).items() if name not in ("out", "embeddings")},
         "machine": machine(),
         "versions": versions(),
         "rows": list(rows),
