@@ -32,8 +32,8 @@ class LabelledImages(ImageFolder):
         first = class_folders(directory)
         if not first:
             raise UserError(
-                f"{directory}: one folder per class is expected there; images without classes can be pretrained on and "
-                "analysed with --no_labels"
+                f"{directory}: one folder per class is expected there; add --no_labels to pretrain on images without "
+                "classes, or to analyse them"
             )
         images = {name: list_images(os.path.join(directory, name)) for name in first}
         empty = [name for name, paths in images.items() if not paths]

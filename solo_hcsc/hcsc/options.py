@@ -66,15 +66,15 @@ def option(
     return field(default=None, metadata=facts)
 
 
-IMAGES_EACH = 30  # for a prototype of the bottom level: with 20, a fifth to a third of its clusters came out too small
+IMAGES_EACH = 40  # for a prototype of the bottom level: with 20, a fifth to a third of its clusters came out too small
 
 
 def levels_for(images: int) -> tuple[int, ...]:
-    """How many prototypes suit so many images: the paper's, or fewer in its proportions, with 30 images for each.
+    """How many prototypes suit so many images: the paper's, or fewer in its proportions, with 40 images for each.
 
     Example:
         >>> levels_for(1_281_167), levels_for(2640), levels_for(100), levels_for(50)
-        ((3000, 2000, 1000), (88, 59, 29), (3, 2), (2,))
+        ((3000, 2000, 1000), (66, 44, 22), (2,), (2,))
     """
     bottom = min(3000, images // IMAGES_EACH)
     levels = (bottom, round(bottom * 2 / 3), round(bottom / 3))

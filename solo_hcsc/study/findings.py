@@ -112,7 +112,7 @@ def _ahead(kind: MeasureKind, name: str, one: Lead) -> str:
 def _warned(row: Row) -> str:
     count = len({run.seed for run in row.runs if run.warnings})
     which = "its run" if len(row.runs) == 1 else f"{count} of its {len(row.runs)} runs"
-    return f"{which} ended with a warning: {'; '.join(row.warnings)}. Its figures are not those of a healthy run."
+    return f"{which} ended with a warning: {'; '.join(row.warnings)}."
 
 
 def _ranked(comparison: Comparison, measure: str) -> list[Row]:

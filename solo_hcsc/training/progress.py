@@ -12,6 +12,7 @@ from tqdm import tqdm
 from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import is_main_process
 
+INSTANCES = "instance_loss_0"  # of HCSC's bottom level
 CLASSIFIERS = ("train_class_loss_step", "train_momentum_class_loss_step")
 
 
@@ -89,6 +90,8 @@ class EpochLines(Callback):
             return
         now, epoch = time.monotonic(), trainer.current_epoch + 1
         parts = [f"loss {float(self._total) / max(1, self._steps):.3f}"]
+        if INSTANCES in trainer.callback_metrics:  # the prototypes' part grows with its weight, not with failure
+            parts[0] += f" (of instances {float(trainer.callback_metrics[INSTANCES]):.3f})"
         shown = (name for name in self._SHOWN if name in trainer.callback_metrics)
         parts += [f"{name} {float(trainer.callback_metrics[name]):.1f}" for name in shown]
         parts.append(f"{now - self._epoch_started:.0f} s")

@@ -113,9 +113,7 @@ def test_empty_folder(tmp_path, refused):
 
 def test_folder_without_classes(images, refused):
     where = ["--dataset", "custom", "--data_dir", images, "--train_dir", "flat/class 0"]
-    assert "one folder per class is expected there" in refused(
-        "pretrain", *where, *SMALL, *MOCO
-    )
+    assert "one folder per class is expected there" in refused("pretrain", *where, *SMALL, *MOCO)
 
 
 def test_folder_without_images(tmp_path, refused):

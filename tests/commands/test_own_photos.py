@@ -91,7 +91,7 @@ def recorded(folder):
 def test_size_of_the_tree_follows_the_images(images, tmp_path, capsys):
     flags = flags_of(images, *SMALL, "--checkpoint_dir", tmp_path)
     run_here("pretrain", *flags, *"--method hcsc --queue_size 16 --max_epochs 2 --limit_val_batches 0".split())
-    assert "--num_prototypes 2: chosen for 36 images, 30 for each prototype" in capsys.readouterr().out
+    assert "--num_prototypes 2: chosen for 36 images, 40 for each prototype" in capsys.readouterr().out
     assert recorded(tmp_path)["num_prototypes"] == recorded(tmp_path)["hcsc_options"]["num_prototypes"] == [2]
 
 
@@ -208,6 +208,16 @@ def test_loss_on_the_screen_is_the_methods_own(method, custom, tmp_path, capsys)
     shown = float(re.search(r"epoch 1/1: loss ([\d.]+)", capsys.readouterr().err)[1])
     rows = list(csv.DictReader(only(tmp_path, "metrics.csv").open()))
     logged = next(float(row[own[method]]) for row in rows if row[own[method]])
+    assert shown == pytest.approx(logged, abs=2e-3)
+
+
+def test_part_of_the_instances_is_shown(custom, tmp_path, capsys):
+    run_here(
+        "pretrain", *custom, *SMALL, *HCSC, "--num_prototypes", 4, 2, "--max_epochs", 2, "--checkpoint_dir", tmp_path
+    )
+    shown = [float(found) for found in re.findall(r"\(of instances ([\d.]+)\)", capsys.readouterr().err)]
+    rows = list(csv.DictReader(only(tmp_path, "metrics.csv").open()))
+    logged = [float(row["instance_loss_0"]) for row in rows if row["instance_loss_0"]]
     assert shown == pytest.approx(logged, abs=2e-3)
 
 
