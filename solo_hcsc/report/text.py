@@ -6,12 +6,11 @@ from solo_hcsc.study.record import MEASURES, Comparison, Row
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """A line for each row: its measures with their spread over seeds, and its cost."""
+    """A line for each row: its measures with their spread over seeds, and its cost; then what that tells."""
     headings = [kind.heading(comparison.rows, name) for name, kind in MEASURES.items()]
     first = "variant" if comparison.ablates else "method"
-    lines = [table((first, *headings, "seeds", "epochs", "[h:]mm:ss", "MB"), map(_cells, comparison.rows))]
-    lines += [f"warning: {row.name}: {'; '.join(row.warnings)}" for row in comparison.rows if row.warnings]
-    return "\n".join([*lines, "", *map(str, outcome(comparison))])
+    shown = table((first, *headings, "seeds", "epochs", "[h:]mm:ss", "MB"), map(_cells, comparison.rows))
+    return "\n".join([shown, "", *map(str, outcome(comparison))])
 
 
 def _cells(row: Row) -> list[str]:
