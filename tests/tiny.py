@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,12 @@ def give_memory_back() -> None:
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident() -> float:
+    """Bytes that this process has in memory now."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else 0.0
 
 
 def only(folder: Path, pattern: str) -> Path:
