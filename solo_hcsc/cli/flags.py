@@ -223,9 +223,9 @@ def without_folders(parser: Parser, dataset: str, data_dir: Path, meaning: str) 
 
 def refuse_folders(flags: Namespace, instead: str) -> None:
     """Says so where the flags that `without_folders` hides are given all the same."""
-    for name in ("train_dir", "val_dir"):
+    for name in ("train_dir", "val_dir", "class_level"):
         if getattr(flags, name) is not None:
-            raise UserError(f"--{name}: --dataset {flags.dataset} has no such folder; {instead}")
+            raise UserError(f"--{name}: --dataset {flags.dataset} has no such folders; {instead}")
 
 
 # Of flags that solo-learn's method classes declare.

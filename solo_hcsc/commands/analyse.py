@@ -65,7 +65,8 @@ def run(argv: Sequence[str]) -> None:
         f"images, {f'{len(names)} classes' if names else 'no labels'}, {subject.frozen.device}",
         flush=True,
     )
-    pictures, numbers = look(subject, flags, history, same_data(source, trained, "class_level"))
+    as_trained = flags.split == "train" and "train_dir" not in flags.typed
+    pictures, numbers = look(subject, flags, history, as_trained and same_data(source, trained, "class_level"))
     invocation = Invocation("analyse", tuple(argv))
     record = Analysis(
         method=encoder.trained_with.get("method") or flags.method,

@@ -148,7 +148,7 @@ def resolve(flags: Flags) -> Job:
     method = load_methods()[flags.method]
     check_flags(flags)
     shorter = shorten(flags)
-    if shorter:
+    if shorter and flags.resume_from_checkpoint is None:
         told = " ".join(f"--{name} {value}" for name, value in shorter.items())
         announce(f"{told}: shorter than usual, since --max_epochs is {flags.max_epochs}")
     devices = resolve_devices(flags, torch.cuda.device_count())
@@ -206,7 +206,7 @@ def prepare(job: Job) -> Work:
         raise UserError(f"--keep_best {flags.keep_best} needs labelled validation images; give --val_dir")
 
     settings = {**job.settings, "num_images": len(train_set)}  # type: ignore[arg-type]
-    if source.dataset == "custom" and not source.no_labels:
+    if (source.dataset == "custom" or source.class_level is not None) and not source.no_labels:
         settings["num_classes"] = classes_of(whole(train_set))
     if issubclass(method, HCSC):
         settings |= method.choose_levels(settings, len(train_set))  # type: ignore[arg-type]
@@ -360,10 +360,19 @@ def check_flags(flags: Flags) -> None:
 
 
 def shorten(flags: Flags) -> dict[str, Any]:
-    """What a short run has instead of default warm-ups that would take most of it: a fifth of its epochs."""
+    """What a short run has instead of default warm-ups that would take most of it: a fifth of its epochs.
+
+    A run that goes on from a checkpoint keeps what was chosen when it began.
+    """
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
+    from solo_hcsc.training.checkpoints import recorded_flags
 
+    if flags.resume_from_checkpoint is not None:
+        before = recorded_flags(flags.resume_from_checkpoint)
+        chosen = {"warmup_epochs": before.get("warmup_epochs"), **(before.get("hcsc_options") or {})}
+        names = {"warmup_epochs", "proto_warmup_epochs", "num_prototypes"} - flags.typed
+        return {name: chosen[name] for name in sorted(names & vars(flags).keys()) if chosen.get(name) is not None}
     method, most = load_methods()[flags.method], longest_warmup(flags.max_epochs)
     shorter: dict[str, Any] = {}
     if flags.scheduler == "warmup_cosine" and "warmup_epochs" not in flags.typed and flags.warmup_epochs > most:

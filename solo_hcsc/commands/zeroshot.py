@@ -19,12 +19,15 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.evaluation.features import FeatureSettings
     from solo_hcsc.evaluation.knn import Voting, evaluate
     from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 
-    source = evaluated_images(flags).located(needs_val=True)
-    if pretrained_on(recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)), source):
+    trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
+    seen = {name: value for name, value in trained.items() if name in ("crop_size", "mean", "std")}  # no folders
+    source = ImageSource.of_run(flags, seen).located(needs_val=True)
+    if pretrained_on(trained, source):
         note("this is the data set that it was pretrained on; zeroshot means another one")
     settings = take(FeatureSettings, flags), take(Voting, flags), take(Loading, flags)
     evaluate(*settings, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))

@@ -207,4 +207,7 @@ def refuse_single_class(dataset: Dataset, flag: str = "--train_dir") -> None:
     """An evaluation on one class is right whatever the encoder does."""
     classes = getattr(dataset, "classes", None)
     if classes is not None and len(classes) < 2:
-        raise UserError(f"{flag}: only one class ({classes[0]!r}); an evaluation needs at least two class folders")
+        raise UserError(
+            f"{flag}: only one class ({classes[0]!r}); an evaluation needs at least two. --class_level takes folders "
+            "below it for classes, and analyse works with --no_labels"
+        )

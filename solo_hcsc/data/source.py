@@ -8,6 +8,7 @@ from typing import Any
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import DATASETS
 from solo_hcsc.cli.parser import take
 from solo_hcsc.data.digits import lay_out_digits
 
@@ -41,15 +42,14 @@ class ImageSource:
         """
         dataset = flags.dataset or trained.get("dataset")
         if dataset is None:
-            raise UserError("--dataset is missing: there is no args.json beside the checkpoint that would tell it")
+            raise UserError("--dataset is missing: no args.json beside the checkpoint tells it")
         names = ["crop_size", "mean", "std"]
         if dataset == trained.get("dataset"):
             names += ["data_dir", "class_level"]
             names += ["train_dir", "val_dir"] if dataset in _NAMED_FOLDERS else []
-        untyped = {name: trained[name] for name in names if name not in flags.typed and trained.get(name) is not None}
-        places = {name: Path(value) for name, value in untyped.items() if name.endswith("_dir")}
-        source = take(cls, flags, dataset=dataset)
-        taken = take(cls, flags, dataset=dataset, **untyped | places)
+        untyped = [name for name in names if name not in flags.typed and trained.get(name) is not None]
+        source = take(cls, flags, dataset=_recorded("dataset", dataset))
+        taken = take(cls, flags, dataset=dataset, **{name: _recorded(name, trained[name]) for name in untyped})
         said = [] if flags.dataset else [f"--dataset {dataset}"]
         for name in names:
             if getattr(taken, name) != getattr(source, name):
@@ -82,6 +82,8 @@ class ImageSource:
 
     def located(self, needs_val: bool) -> "ImageSource":
         """The same with its folders filled in, which are there; digits are written if they are not."""
+        if self.class_level is not None and not self.in_folders and self.dataset != "cifar10":
+            raise UserError(f"--class_level: --dataset {self.dataset} is not in folders; leave it out")
         train_dir, val_dir = self._default_folders(needs_val)
         source = replace(self, train_dir=train_dir, val_dir=val_dir)
         if source.in_folders:
@@ -115,6 +117,20 @@ class ImageSource:
             raise UserError("--dataset custom needs --val_dir here, a folder below --data_dir")
         val_dir = Path(self.dataset, "val") if self.val_dir is None and needs_val else self.val_dir
         return self.train_dir or Path(self.dataset, "train"), val_dir
+
+
+def _recorded(name: str, value: Any) -> Any:
+    """A value of args.json as its flag would have given it."""
+    numbers = [*value] if isinstance(value, list) else []
+    valid = {
+        "dataset": value in (*DATASETS, "voc07", "places205", "cub"),
+        "crop_size": bool(numbers) and all(isinstance(side, int) and side > 0 for side in numbers),
+        "class_level": value == "leaf" or (isinstance(value, int) and value > 0),
+    }
+    colours = len(numbers) == 3 and all(isinstance(one, int | float) for one in numbers)
+    if not valid.get(name, isinstance(value, str) if name.endswith("_dir") else colours):
+        raise UserError(f"args.json beside the checkpoint: its {name} is {value!r}, which no run writes; give --{name}")
+    return Path(value) if name.endswith("_dir") else value
 
 
 def framework_name(dataset: str) -> str:

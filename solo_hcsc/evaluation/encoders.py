@@ -18,6 +18,7 @@ from solo_hcsc.framework import BaseMethod, load_methods
 from solo_hcsc.framework.method import HCSC
 from solo_hcsc.framework.repairs.fix import bare_method
 from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.health import Health
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.training.checkpoints import (
     EVALUATION,
@@ -119,22 +120,16 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
     left = [key for key in state if not str(key).startswith(place) or str(key).removeprefix(place) not in weights]
     unused = Counter(_part(str(key)) for key in left)
     others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
-    warnings = tuple(on_one_line(one) for one in _listed(checkpoint.get("warnings")))
+    warnings = tuple(on_one_line(sign.short) for sign in Health.from_dict(checkpoint.get("health")).standing)
     taken = f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
     taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
     return Encoder(encoder, name, path, taken, _epochs(checkpoint, place), warnings)
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _epochs(checkpoint: dict[str, Any], place: str) -> int | None:
-    """How many epochs it was trained for: MoCo's checkpoints count from 1, those of Lightning name the last one."""
+    """How many epochs it was trained for: MoCo's checkpoints say it, those of Lightning in their loops."""
     epoch = checkpoint.get("epoch")
-    if not isinstance(epoch, int):
-        return None
-    return epoch if "encoder_q" in place else (finished_epochs(checkpoint) or 0)
+    return epoch if "encoder_q" in place and isinstance(epoch, int) else finished_epochs(checkpoint)
 
 
 def load_projector(encoder: Encoder) -> nn.Module:

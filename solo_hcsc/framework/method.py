@@ -99,8 +99,9 @@ class HCSC(BaseMomentumMethod):
     @staticmethod
     def shorten(flags: Flags) -> dict[str, Any]:
         """The warm-up that suits a short run, where none was typed."""
-        most = longest_warmup(flags.max_epochs)
-        if "proto_warmup_epochs" in flags.typed or options_in(vars(flags)).proto_warmup_epochs <= most:
+        options = options_in(vars(flags))
+        most = max(longest_warmup(flags.max_epochs), flags.clustering_start or 0)
+        if "proto_warmup_epochs" in flags.typed or options.proto_warmup_epochs <= most:
             return {}
         return {"proto_warmup_epochs": most}
 
@@ -109,20 +110,22 @@ class HCSC(BaseMomentumMethod):
         """How many prototypes suit the images, where nobody has said; and a line where many will be dropped."""
         options = options_in(settings)
         clustered = options.clustered_at_most(images)
-        if settings["num_prototypes"] is None and levels_for(clustered) != options.num_prototypes:
-            levels = levels_for(clustered)
+        levels = levels_for(clustered, options.min_cluster_size)
+        if not options.needs_tree:
+            return {}
+        if settings["num_prototypes"] is None and levels != options.num_prototypes:
             shown = " ".join(map(str, levels))
             announce(
-                f"--num_prototypes {shown}: chosen for {clustered} images, {IMAGES_EACH} for each prototype of the "
-                "bottom level and the levels in the paper's proportions"
+                f"--num_prototypes {shown}: chosen for {clustered} images, at least {IMAGES_EACH} for each prototype "
+                "of the bottom level, and the levels in the paper's proportions"
             )
             return {"num_prototypes": list(levels)}
-        if settings["num_prototypes"] is not None and clustered < options.few_images and options.needs_tree:
+        if settings["num_prototypes"] is not None and clustered < options.few_images:
             bottom = options.num_prototypes[0]
             announce(
                 f"--num_prototypes {bottom}: {clustered} images are {clustered // bottom} for each, and clusters of "
                 f"fewer than {options.min_cluster_size} (--min_cluster_size) are dropped, which many will be; "
-                f"better ask for at most {levels_for(clustered)[0]}"
+                f"better ask for at most {levels[0]}"
             )
         return {}
 
@@ -158,8 +161,11 @@ class HCSC(BaseMomentumMethod):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint.update(self.resolved_options)
-        self._look_at_epoch()  # checkpoints are written before the module's own turn at the end of an epoch
-        checkpoint["warnings"] = [in_flags(sign.short) for sign in self.health.standing]
+        checkpoint["health"] = self.health.as_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self.health = Health.from_dict(checkpoint.get("health"))
 
     # ---- before an epoch: the tree of prototypes ----
 
@@ -232,9 +238,10 @@ class HCSC(BaseMomentumMethod):
         return embeddings, images
 
     def on_train_epoch_end(self) -> None:
-        self._look_at_epoch()
+        self.look_at_epoch()
 
-    def _look_at_epoch(self) -> None:
+    def look_at_epoch(self) -> None:
+        """Tells what is wrong with the epoch that has just ended; once, however often it is asked."""
         self._tell("epoch", of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch))
 
     def _tell(self, about: str, signs: Mapping[str, Sign]) -> None:

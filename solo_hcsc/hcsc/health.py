@@ -5,7 +5,7 @@ Texts name arguments in backticks, as errors do.
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -48,6 +48,29 @@ class Health:
         """
         standing, self._standing[about] = self._standing.get(about, {}), dict(signs)
         return [f"epoch {epoch + 1}: {sign.text}" for name, sign in signs.items() if name not in standing]
+
+    def as_dict(self) -> dict[str, dict[str, list[str]]]:
+        """What stands, as a checkpoint keeps it."""
+        return {about: {name: list(sign) for name, sign in signs.items()} for about, signs in self._standing.items()}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> "Health":
+        """From what `as_dict` gave; of anything else, with nothing standing.
+
+        Example:
+            >>> health = Health()
+            >>> _ = health.news(0, "tree", {"a": Sign("ill", "it is ill")})
+            >>> Health.from_dict(health.as_dict()).standing, Health.from_dict(None).standing
+            ([Sign(short='ill', text='it is ill')], [])
+        """
+        health = cls()
+        if isinstance(content, dict):
+            for about, signs in content.items():
+                known = signs.items() if isinstance(signs, dict) else ()
+                health._standing[about] = {
+                    name: Sign(*map(str, sign)) for name, sign in known if isinstance(sign, list) and len(sign) == 2
+                }
+        return health
 
     @property
     def standing(self) -> list[Sign]:

@@ -69,14 +69,16 @@ def option(
 IMAGES_EACH = 40  # for a prototype of the bottom level: with 20, a fifth to a third of its clusters came out too small
 
 
-def levels_for(images: int) -> tuple[int, ...]:
+def levels_for(images: int, min_cluster_size: int = 10) -> tuple[int, ...]:
     """How many prototypes suit so many images: the paper's, or fewer in its proportions, with 40 images for each.
+
+    Clusters with fewer than `min_cluster_size` images are dropped: they are to be half as large at most.
 
     Example:
         >>> levels_for(1_281_167), levels_for(2640), levels_for(100), levels_for(50)
         ((3000, 2000, 1000), (66, 44, 22), (2,), (2,))
     """
-    bottom = min(3000, images // IMAGES_EACH)
+    bottom = min(3000, images // max(IMAGES_EACH, 2 * min_cluster_size))
     levels = (bottom, round(bottom * 2 / 3), round(bottom / 3))
     return tuple(dict.fromkeys(level for level in levels if level >= 2)) or (2,)
 

@@ -58,8 +58,9 @@ def best_row(comparison: Comparison, measure: str) -> str | None:
 def lead(best: Row, other: Row, measure: str) -> Lead:
     """The lead of a row over another one.
 
-    With several seeds in common, the interval is that of the differences seed by seed (Student's t); with one, that of
-    two shares of the same number of images (binomial), which accuracies alone have.
+    With several seeds in common, gap and interval are those of the differences seed by seed (Student's t). Where one
+    has a single seed, the interval is that of two shares of the same number of images (binomial), which accuracies
+    alone have.
     """
     gap = best.measures[measure].mean - other.measures[measure].mean
     ours, theirs = (
@@ -69,9 +70,10 @@ def lead(best: Row, other: Row, measure: str) -> Lead:
     count, images = len(differences), best.measures[measure].images
     if count > 1:
         error = statistics.stdev(differences) / math.sqrt(count)
+        gap = statistics.fmean(differences)
         one_image = 100 / images if images else 0.0  # equal differences of few seeds do not make it exact
         return Lead(gap, max(float(t.ppf(0.975, count - 1)) * error, one_image), f"over {count} seeds")
-    if images is None or MEASURES[measure].unit != " %":
+    if images is None or MEASURES[measure].unit != " %" or min(len(ours), len(theirs)) > 1:
         return Lead(gap, None, "")
     shares = (row.measures[measure].mean / 100 for row in (best, other))
     variance = sum(share * (1 - share) / images for share in shares)

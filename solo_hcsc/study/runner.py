@@ -261,8 +261,8 @@ def check_same_images(out: Path, images: str) -> None:
     for run in finished_runs(out):
         if run.images - {images}:
             raise UserError(
-                f"--out {out}: {run.name}, seed {run.seed} was trained on other images (names or sizes of files "
-                "differ from those there now); give another folder"
+                f"--out {out}: {run.name}, seed {run.seed} was trained on other images (names, sizes or classes "
+                "of files differ from those there now); give another folder"
             )
 
 

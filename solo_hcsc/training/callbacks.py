@@ -55,6 +55,15 @@ class SeedSteps(Callback):
             torch.cuda.manual_seed(derive_seed(*place))
 
 
+class LookAtEpoch(Callback):
+    """Lets a method that can look at the epoch that ends, before the checkpoint that keeps what it says."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        look = getattr(pl_module, "look_at_epoch", None)
+        if look is not None:
+            look()
+
+
 class StopOnNonFiniteLoss(Callback):
     """Ends the run on a NaN or infinity before a checkpoint has it.
 

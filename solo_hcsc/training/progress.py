@@ -42,7 +42,8 @@ def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) 
 def loss_of(outputs: Any, trainer: Trainer) -> Any:
     """The method's own loss: what a training step returned without what the online classifiers beside it added."""
     total, logged = outputs["loss"] if isinstance(outputs, dict) else outputs, trainer.callback_metrics
-    return total.detach() - sum(logged[name] for name in CLASSIFIERS if name in logged)
+    whole = total.detach() * trainer.accumulate_grad_batches  # by which Lightning has divided it
+    return whole - sum(logged[name] for name in CLASSIFIERS if name in logged)
 
 
 class LossBar(TQDMProgressBar):

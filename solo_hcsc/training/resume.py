@@ -62,7 +62,7 @@ def _note_other_images(path: Path, resume: Resume) -> None:
     """Images may be added or replaced on purpose, but not unnoticed."""
     before, now = recorded_flags(path).get("images"), resume.recorded.get("images")
     if before and now and before != now:
-        note(f"the training images are not those that {path} was trained on (names or sizes of files differ)")
+        note(f"the training images are not those that {path} was trained on (names, sizes or classes of files differ)")
 
 
 def _runs_of(folder: Path, resume: Resume) -> Iterator[Path]:

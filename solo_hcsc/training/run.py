@@ -20,6 +20,7 @@ from solo_hcsc.training.callbacks import (
     AGAINST_NAN,
     EndTogether,
     EpochCost,
+    LookAtEpoch,
     PlateausBeforeSaving,
     SeedSteps,
     StopAfterSteps,
@@ -118,6 +119,7 @@ class Run:
                 StopAfterSteps(loop.max_steps),
                 PlateausBeforeSaving(),
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
+                LookAtEpoch(),
                 EpochCost(),  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
                 self.checkpoints,
                 EndTogether(self.checkpoints),

@@ -91,7 +91,7 @@ def recorded(folder):
 def test_size_of_the_tree_follows_the_images(images, tmp_path, capsys):
     flags = flags_of(images, *SMALL, "--checkpoint_dir", tmp_path)
     run_here("pretrain", *flags, *"--method hcsc --queue_size 16 --max_epochs 2 --limit_val_batches 0".split())
-    assert "--num_prototypes 2: chosen for 36 images, 40 for each prototype" in capsys.readouterr().out
+    assert "--num_prototypes 2: chosen for 36 images, at least 40 for each prototype" in capsys.readouterr().out
     assert recorded(tmp_path)["num_prototypes"] == recorded(tmp_path)["hcsc_options"]["num_prototypes"] == [2]
 
 
@@ -115,6 +115,22 @@ def test_warm_ups_suit_a_short_run_unless_they_are_typed(flags, lr, tree, custom
     assert found["warmup_epochs"] == lr
     assert found["hcsc_options"]["proto_warmup_epochs"] == tree
     assert ("shorter than usual" in capsys.readouterr().out) == ("--warmup_epochs" not in flags)
+
+
+def test_longer_run_goes_on_with_what_was_chosen_for_the_short_one(custom, tmp_path, capsys):
+    flags = [*custom, *SMALL, *HCSC, "--num_prototypes", 4, 2, "--checkpoint_dir", tmp_path]
+    run_here("pretrain", *flags, "--max_epochs", 5)
+    checkpoint = only(tmp_path, "*.ckpt")
+    run_here("pretrain", *flags, "--max_epochs", 10, "--resume_from_checkpoint", checkpoint)
+    assert "epoch 10/10" in capsys.readouterr().err
+    (later,) = (file for file in tmp_path.rglob("args.json") if file.parent != checkpoint.parent)
+    assert json.loads(later.read_text())["hcsc_options"]["proto_warmup_epochs"] == 1
+
+
+def test_clustering_that_starts_later_than_the_warm_up_may_last(custom, tmp_path):
+    flags = [*custom, *SMALL, *HCSC, "--num_prototypes", 4, 2, "--checkpoint_dir", tmp_path]
+    run_here("pretrain", *flags, "--max_epochs", 4, "--clustering_start", 2)
+    assert recorded(tmp_path)["hcsc_options"]["proto_warmup_epochs"] == 2
 
 
 # ---- what evaluations take from the run ----
@@ -154,6 +170,35 @@ def test_folders_are_the_label_hierarchy(leaf_run, capsys):
 
 def test_checkpoint_without_a_record_needs_the_data_set(untrained, refused):
     assert "--dataset is missing" in refused("knn", "--pretrained_feature_extractor", untrained)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("crop_size", 32), ("crop_size", []), ("mean", 0.5), ("class_level", "two"), ("data_dir", 5), ("dataset", "svhn")],
+)
+def test_record_that_no_run_wrote_is_named(name, value, leaf_run, tmp_path, refused):
+    content = json.loads((leaf_run / "args.json").read_text()) | {name: value}
+    (tmp_path / "args.json").write_text(json.dumps(content))
+    (tmp_path / "x.ckpt").symlink_to(only(leaf_run, "*.ckpt"))
+    error = refused("knn", "--pretrained_feature_extractor", tmp_path / "x.ckpt")
+    assert f"args.json beside the checkpoint: its {name} is {value!r}, which no run writes; give --{name}" in error
+
+
+def test_zeroshot_takes_no_folder_from_the_run(leaf_run, images, refused):
+    flags = ["--pretrained_feature_extractor", leaf_run, "--dataset", "custom", "--data_dir", images]
+    assert "needs --val_dir here" in refused("zeroshot", *flags, "--train_dir", "train")
+
+
+def test_rows_of_a_comparison_have_the_same_classes(nested, refused):
+    flags = [*flags_of(nested), *SMALL, "--methods", "simclr", "byol", "--byol", "--class_level 2"]
+    assert "--class_level is 2 for byol and None for simclr" in refused("compare", *flags)
+
+
+@pytest.mark.parametrize(("command", "dataset"), [("pretrain", "cifar100"), ("voc", "voc07")])
+def test_class_level_needs_folders(command, dataset, untrained, refused):
+    where = ["--method", "simclr"] if command == "pretrain" else ["--pretrained_feature_extractor", untrained]
+    error = refused(command, *where, "--dataset", dataset, "--class_level", 2, *SMALL)
+    assert error.startswith("error: --class_level: --dataset")
 
 
 # ---- what was not what it should be ----
@@ -208,6 +253,15 @@ def test_loss_on_the_screen_is_the_methods_own(method, custom, tmp_path, capsys)
     shown = float(re.search(r"epoch 1/1: loss ([\d.]+)", capsys.readouterr().err)[1])
     rows = list(csv.DictReader(only(tmp_path, "metrics.csv").open()))
     logged = next(float(row[own[method]]) for row in rows if row[own[method]])
+    assert shown == pytest.approx(logged, abs=2e-3)
+
+
+def test_loss_of_accumulated_batches_is_whole(custom, tmp_path, capsys):
+    more = ["--max_epochs", 1, "--checkpoint_dir", tmp_path, "--accumulate_grad_batches", 2]
+    run_here("pretrain", *custom, *SMALL, "--method", "simclr", *more)
+    shown = float(re.search(r"epoch 1/1: loss ([\d.]+)", capsys.readouterr().err)[1])
+    rows = list(csv.DictReader(only(tmp_path, "metrics.csv").open()))
+    logged = next(float(row["train_nce_loss_epoch"]) for row in rows if row["train_nce_loss_epoch"])
     assert shown == pytest.approx(logged, abs=2e-3)
 
 

@@ -90,6 +90,16 @@ def test_run_that_failed_is_named_before_its_figures():
     )
 
 
+def test_seeds_that_are_not_the_same_are_not_paired():
+    content = comparison({"hcsc": [45.0, 46.0, 50.0], "mocov2plus": [44.0, 45.0]})
+    best, other = Comparison(**content).rows
+    assert findings.lead(best, other, "knn").gap == pytest.approx(1.0), "of the seeds that both have"
+    for number, run in enumerate(content["rows"][1]["runs"]):
+        run["seed"] = 7 + number
+    found = findings.lead(*Comparison(**content).rows, "knn")
+    assert (found.uncertainty, found.is_clear) == (None, False)
+
+
 def test_single_method_is_not_compared():
     found = outcome(comparison({"hcsc": [45.0]}))
     assert found[0] == "hcsc has a KNN accuracy of 45.00 %; there is none to compare it with."
