@@ -204,6 +204,25 @@ def test_a_second_analysis_is_the_same_and_replaces_the_first(analysed, tmp_path
     assert again["flags"] == [*map(str, analysed.flags), "--out", str(tmp_path)]
 
 
+@pytest.mark.parametrize("broken", ["to_svg", "write_svg"])
+def test_analysis_that_is_interrupted_leaves_the_earlier_one(broken, analysed, tmp_path, without_umap, monkeypatch):
+    """While drawing nothing is touched; while writing no file is lost or half-written."""
+    shutil.copytree(analysed.out, tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    original, calls = getattr(figures, broken), []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(figures, broken, interrupted)
+    with pytest.raises(SystemExit):
+        run_here("analyse", *analysed.flags, "--out", tmp_path / "out")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+
+
 def test_wandb_offline_has_the_pictures(analysed, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(maps, "has_umap", lambda: False)
     run_here("analyse", *analysed.flags, "--out", tmp_path, "--wandb", "--offline", "--project", "test")
