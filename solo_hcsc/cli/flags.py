@@ -225,7 +225,7 @@ def refuse_folders(flags: Namespace, instead: str) -> None:
     """Says so where the flags that `without_folders` hides are given all the same."""
     for name in ("train_dir", "val_dir", "class_level"):
         if getattr(flags, name) is not None:
-            raise UserError(f"--{name}: --dataset {flags.dataset} has no such folders; {instead}")
+            raise UserError(f"--{name}: --dataset {flags.dataset} has no such folder; {instead}")
 
 
 # Of flags that solo-learn's method classes declare.

@@ -65,8 +65,8 @@ def run(argv: Sequence[str]) -> None:
         f"images, {f'{len(names)} classes' if names else 'no labels'}, {subject.frozen.device}",
         flush=True,
     )
-    as_trained = flags.split == "train" and "train_dir" not in flags.typed
-    pictures, numbers = look(subject, flags, history, as_trained and same_data(source, trained, "class_level"))
+    as_trained = flags.split == "train" and same_data(source, trained, "train_dir", "class_level")
+    pictures, numbers = look(subject, flags, history, as_trained)
     invocation = Invocation("analyse", tuple(argv))
     record = Analysis(
         method=encoder.trained_with.get("method") or flags.method,
@@ -189,12 +189,12 @@ def choose_labels(source: "ImageSource", flags: Namespace, trained: Mapping[str,
     return replace(located, no_labels=True)
 
 
-def same_data(source: "ImageSource", trained: Mapping[str, Any], setting: str) -> bool:
-    """Whether the images are the run's, and as in its flags also in a further setting."""
+def same_data(source: "ImageSource", trained: Mapping[str, Any], *settings: str) -> bool:
+    """Whether the images are the run's, and as in its flags also in further settings."""
     return (
         source.dataset == trained.get("dataset")
         and source.data_dir.resolve() == Path(str(trained.get("data_dir"))).resolve()
-        and str(getattr(source, setting)) == str(trained.get(setting))
+        and all(str(getattr(source, setting)) == str(trained.get(setting)) for setting in settings)
     )
 
 

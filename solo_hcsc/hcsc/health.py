@@ -49,9 +49,9 @@ class Health:
         standing, self._standing[about] = self._standing.get(about, {}), dict(signs)
         return [f"epoch {epoch + 1}: {sign.text}" for name, sign in signs.items() if name not in standing]
 
-    def as_dict(self) -> dict[str, dict[str, list[str]]]:
-        """What stands, as a checkpoint keeps it."""
-        return {about: {name: list(sign) for name, sign in signs.items()} for about, signs in self._standing.items()}
+    def as_dict(self) -> dict[str, dict[str, str]]:
+        """What stands, in short, as a checkpoint keeps it."""
+        return {about: {name: sign.short for name, sign in signs.items()} for about, signs in self._standing.items()}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Health":
@@ -61,15 +61,13 @@ class Health:
             >>> health = Health()
             >>> _ = health.news(0, "tree", {"a": Sign("ill", "it is ill")})
             >>> Health.from_dict(health.as_dict()).standing, Health.from_dict(None).standing
-            ([Sign(short='ill', text='it is ill')], [])
+            ([Sign(short='ill', text='ill')], [])
         """
         health = cls()
         if isinstance(content, dict):
             for about, signs in content.items():
                 known = signs.items() if isinstance(signs, dict) else ()
-                health._standing[about] = {
-                    name: Sign(*map(str, sign)) for name, sign in known if isinstance(sign, list) and len(sign) == 2
-                }
+                health._standing[about] = {name: Sign(str(short), str(short)) for name, short in known}
         return health
 
     @property
@@ -144,7 +142,7 @@ def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) ->
         share = float(means.get(f"left_out_{level - 1}", math.nan))
         if share > max(0.5, 1.5 / clusters):  # of two equal clusters half is left out
             signs[f"all left out {level}"] = Sign(
-                f"collapsed: level {level} leaves out {share:.0%} of the negatives",
+                f"collapsed: level {level} leaves out most negatives",
                 f"level {level} leaves out {share:.0%} of the negatives; its clusters have collapsed. Start later "
                 "(`proto_warmup_epochs`), lower `proto_weight`, or ask for more prototypes",
             )
