@@ -58,6 +58,8 @@ def run_here(command: str, *flags: object) -> None:
         with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
             main()
     finally:
+        if "wandb" in sys.modules:
+            sys.modules["wandb"].teardown()  # else the next command in this process writes where this one did
         give_memory_back()
 
 
