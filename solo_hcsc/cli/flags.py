@@ -153,7 +153,7 @@ def add_method_flags(parser: Parser) -> None:
         ("eta_lars", float, 1e-3, None, "LARS: trust coefficient"),
         ("min_lr", float, 0.0, None, "where the cosine ends"),
         ("warmup_start_lr", float, 0.003, None, "where warmup_cosine starts"),
-        ("warmup_epochs", int, 10, NOT_NEGATIVE, "epochs of linear warm-up in warmup_cosine"),
+        ("warmup_epochs", int, 10, NOT_NEGATIVE, "epochs of linear warm-up in warmup_cosine; of a short run a fifth"),
         ("encode_indexes_into_labels", bool, False, None, "for old bash files: DALI always hands out true indexes"),
         ("knn_eval", bool, False, None, "weighted KNN accuracy at each validation"),
         ("knn_k", int, 20, ONE, "neighbours of --knn_eval"),

@@ -38,8 +38,9 @@ def run(argv: Sequence[str]) -> None:
     """From the checks to the files; nothing is written before everything is known."""
     flags = parse(argv)
 
+    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import Subject
-    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
+    from solo_hcsc.evaluation.features import FeatureSettings
     from solo_hcsc.evaluation.results import versions
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.study.record import Analysis, AnalysisFigure
@@ -50,7 +51,7 @@ def run(argv: Sequence[str]) -> None:
     wandb = take(Wandb, flags)
     check_wandb(wandb)
     trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
-    source = choose_labels(evaluated_images(flags), flags, trained)
+    source = choose_labels(ImageSource.of_run(flags, trained), flags, trained)
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     if subject.images < FEWEST:
         raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")

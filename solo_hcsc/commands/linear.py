@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.models import Sweep
     from solo_hcsc.evaluation.probe import Probe
-    from solo_hcsc.evaluation.results import column, shown_accuracies
+    from solo_hcsc.evaluation.results import column, named_accuracies, shown_accuracies
     from solo_hcsc.framework import LinearModel
     from solo_hcsc.framework.datasets import evaluation_sets
 
@@ -58,12 +58,9 @@ def run(argv: Sequence[str]) -> None:
     metrics, remark = {}, ""
     if rows:
         best = max(rows, key=lambda row: row[1])
-        metrics = {f"acc{k}": value for k, value in zip(tops, best[1:], strict=True)}
+        metrics = named_accuracies(tops, best[1:])
         settings |= {"lr": float(best[0])}
-        settings["all"] = [
-            {"lr": float(lr), **{f"acc{k}": value for k, value in zip(tops, values, strict=True)}}
-            for lr, *values in rows
-        ]
+        settings["all"] = [{"lr": float(lr), **named_accuracies(tops, values)} for lr, *values in rows]
         settings["chosen"] = f"best of {len(rows)} learning rates on the validation images"
         remark = f"best: {best[1]:.2f} % with lr {best[0]}, chosen on the validation images"
         diverged = [lr for lr, *_ in rows if not math.isfinite(logged[f"val_loss_lr{lr}"])]

@@ -43,12 +43,12 @@ class LabelledImages(ImageFolder):
                 f"{directory}: class folder {empty[0]!r}{others} no images ({', '.join(IMG_EXTENSIONS)}); "
                 "add some, or remove the folder"
             )
-        self._images = [path for paths in images.values() for path in paths]
-        names = sorted({self._class_of(path, directory) for path in self._images})
+        self._found = [(path, self._class_of(path, directory)) for paths in images.values() for path in paths]
+        names = sorted({name for _, name in self._found})
         return names, {name: number for number, name in enumerate(names)}
 
     def make_dataset(self, directory: str | Path, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
-        return [(path, class_to_idx[self._class_of(path, directory)]) for path in self._images]
+        return [(path, class_to_idx[name]) for path, name in self._found]
 
     def _class_of(self, path: str, directory: str | Path) -> str:
         folders = path[len(os.path.join(directory, "")) :].split(os.sep)[:-1]
@@ -57,9 +57,10 @@ class LabelledImages(ImageFolder):
 
 def tell_nested(dataset: LabelledImages) -> None:
     """Says which folders are the classes where there are folders with images below them, and nobody has chosen."""
-    folders = {os.path.dirname(path) for path, _ in dataset.samples}
-    count = len(dataset.classes)
-    if dataset.class_level is not None or len(folders) <= count:
+    if dataset.class_level is not None:
+        return
+    folders, count = {os.path.dirname(path) for path, _ in dataset.samples}, len(dataset.classes)
+    if len(folders) <= count:
         return
     some = ", ".join(map(on_one_line, dataset.classes[:3])) + (", ..." if count > 3 else "")
     announce(

@@ -14,7 +14,14 @@ from solo_hcsc.data.folders import classes_of
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features, FeatureSettings, Frozen
-from solo_hcsc.evaluation.results import Result, column, describe_data, result_file, shown_accuracies
+from solo_hcsc.evaluation.results import (
+    Result,
+    column,
+    describe_data,
+    named_accuracies,
+    result_file,
+    shown_accuracies,
+)
 from solo_hcsc.framework import WeightedKNNClassifier
 from solo_hcsc.framework.datasets import evaluation_transforms
 
@@ -69,18 +76,16 @@ def evaluate(
         "temperature": voting.temperature,
         "distance": voting.distance_function,
         "features": settings.features,
-        "all": [{"k": k, **_named(tops, values)} for k, *values in rows],
+        "all": [{"k": k, **named_accuracies(tops, values)} for k, *values in rows],
         "deviations": voting.deviations(settings.features),
     }
     data = describe_data(source, classes, train=images, val=queries)
-    result = Result(evaluation, settings.method, data, _named(tops, best[1:]), said, time.monotonic() - started)
+    result = Result(
+        evaluation, settings.method, data, named_accuracies(tops, best[1:]), said, time.monotonic() - started
+    )
     result.write(file, encoder, invocation)
     print(table(("k", *map(column, tops)), rows))
     print(f"best: {best[1]:.2f} % of {queries} images, with k={best[0]}; result in {file}")
-
-
-def _named(tops: Sequence[int], values: Sequence[float]) -> dict[str, float]:
-    return {f"acc{top}": value for top, value in zip(tops, values, strict=True)}
 
 
 def accuracies(

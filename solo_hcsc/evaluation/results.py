@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -89,6 +89,11 @@ def describe_data(source: "ImageSource", classes: int | None, **images: int) -> 
 def shown_accuracies(classes: int) -> tuple[int, ...]:
     """Which top-k accuracies say anything: of five classes, the right one is always among the first five."""
     return (1, 5) if classes > 5 else (1,)
+
+
+def named_accuracies(tops: Sequence[int], values: Sequence[float]) -> dict[str, float]:
+    """Top-k accuracies by the names that they have in results."""
+    return {f"acc{top}": value for top, value in zip(tops, values, strict=True)}
 
 
 def column(k: int) -> str:

@@ -119,7 +119,9 @@ class Options:
     batch_negatives: bool = option(True, "the batch's other keys are negatives at once, not only in later steps")
     temperature: float = option(0.2, "temperature of the instance loss (tau)", above=0)
     epsilon: float = option(10.0, "smoothing of the cluster temperatures (Eq. 3)", above=0)
-    proto_warmup_epochs: int = option(20, "first epochs without the prototype loss", least=0)
+    proto_warmup_epochs: int = option(
+        20, "first epochs without the prototype loss; pretrain takes a fifth of a short run", least=0
+    )
     clustering_start: int = option(-1, "epochs before the first clustering and selection; -1: those of the warm-up")
     recluster_every: int = option(1, "epochs between clusterings", least=1)
     proto_weight: float = option(0.2, "weight of the prototype loss", least=0)

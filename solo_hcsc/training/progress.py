@@ -51,18 +51,20 @@ class LossBar(TQDMProgressBar):
 
     def __init__(self, refresh_rate: int) -> None:
         super().__init__(refresh_rate, leave=True)
-        self._loss: Any = None
+        self._outputs: Any = None
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._loss = loss_of(outputs, trainer)
+        self._outputs = outputs
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)
-        return metrics if self._loss is None else {"loss": f"{float(self._loss):.3f}", **metrics}
+        if self._outputs is None:
+            return metrics
+        return {"loss": f"{float(loss_of(self._outputs, trainer)):.3f}", **metrics}
 
 
 class EpochLines(Callback):
