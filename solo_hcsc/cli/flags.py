@@ -5,7 +5,7 @@ solo-learn's flags are declared here and not by its own functions, so that a hel
 """
 
 import os
-from argparse import SUPPRESS, Namespace
+from argparse import SUPPRESS, ArgumentTypeError, Namespace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ ENCODERS = (
     *("resnet18", "resnet50", "vit_tiny", "vit_small", "vit_base", "vit_large"),
     *("swin_tiny", "swin_small", "swin_base", "swin_large"),
 )
+TIMM = "timm/"  # before the name of one of timm's models
 SCHEDULERS = ("reduce", "cosine", "warmup_cosine", "step", "exponential", "none")
 METHODS = (
     *("barlow_twins", "byol", "deepclusterv2", "dino", "hcsc", "mocov2plus", "nnbyol", "nnclr", "nnsiam", "ressl"),
@@ -52,6 +53,23 @@ def check_method(name: str, flag: str = "--method") -> None:
     if name not in known:
         near = nearest(name, known)
         raise UserError(f"{flag} {name}: unknown; {near + ' or ' if near else ''}choose from {', '.join(known)}")
+
+
+def encoder(text: str) -> str:
+    """A name of solo-learn's, or `timm/` and a name of timm's, which is looked at later: timm takes seconds."""
+    if text not in ENCODERS and not text.startswith(TIMM):
+        near = nearest(text, ENCODERS)
+        raise ArgumentTypeError(
+            f"{text}: unknown; {near + ' or ' if near else ''}choose from {', '.join(ENCODERS)}, "
+            f"or any model of timm as timm/NAME, such as {TIMM}resnet34"
+        )
+    return text
+
+
+def key_value(text: str) -> str:
+    if not text.partition("=")[0].isidentifier() or "=" not in text:
+        raise ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return text
 
 
 def _add(group: Any, *rows: tuple[str, Any, Any, Bound | None, str]) -> None:
@@ -137,6 +155,16 @@ def add_evaluated_images_flags(parser: Parser) -> Any:
 
 # ---- methods ----
 
+_ENCODER_ARGS = "settings of a timm/NAME, as key=value: what timm.create_model takes, e.g. drop_path_rate=0.1"
+_INIT_WEIGHTS = (
+    "weights that the encoder starts from: a run or checkpoint of ours, a file of torchvision, timm, MoCo, HCSC or "
+    "EfficientNet-PyTorch (.pth, .safetensors), or `timm` for those that timm has of a timm/NAME"
+)
+_FOREIGN: tuple[Any, ...] = (
+    ("encoder", encoder, None, None, "architecture, where no args.json tells it"),
+    ("encoder_args", key_value, [], None, f"{_ENCODER_ARGS}; where no args.json tells them"),
+)
+
 
 def add_method_flags(parser: Parser) -> None:
     """What solo-learn's methods share."""
@@ -145,7 +173,9 @@ def add_method_flags(parser: Parser) -> None:
     lr = "learning rate; pretraining multiplies it by batch size x devices / 256"
     _add(
         group,
-        ("encoder", ENCODERS, "resnet18", None, "architecture of the encoder"),
+        ("encoder", encoder, "resnet18", None, f"architecture: {', '.join(ENCODERS)}, or any of timm's as timm/NAME"),
+        ("encoder_args", key_value, [], None, _ENCODER_ARGS),
+        ("init_weights", str, None, None, _INIT_WEIGHTS),
         ("zero_init_residual", bool, False, None, "start each residual block of a ResNet as the identity"),
         ("patch_size", int, 16, ONE, "side of a ViT's patches"),
         *_optimiser(lr, ("sgd", "adam", "adamw"), "warmup_cosine"),
@@ -166,7 +196,7 @@ def add_linear_flags(parser: Parser) -> None:
     group = parser.add_argument_group("linear")
     _add(
         group,
-        ("encoder", ENCODERS, None, None, "architecture, where no args.json tells it"),
+        *_FOREIGN,
         ("patch_size", int, 16, None, SUPPRESS),
         *_optimiser("learning rate", ("sgd", "adam"), "reduce"),
     )
@@ -297,7 +327,7 @@ def add_feature_flags(parser: Parser) -> None:
     features = "the encoder's features, or what the method's projector makes of them"
     _add(
         group,
-        ("encoder", ENCODERS, None, None, "architecture, where no args.json tells it"),
+        *_FOREIGN,
         ("features", ("backbone", "projector"), "backbone", None, features),
         ("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
     )

@@ -13,9 +13,11 @@ from solo_hcsc.cli.devices import Devices, resolve_devices
 from solo_hcsc.cli.errors import UserError, in_flags, note
 from solo_hcsc.cli.flags import (
     AUGMENTATIONS,
+    ENCODERS,
     METHOD_BOUNDS,
     METHOD_HELP,
     METHODS,
+    TIMM,
     add_augmentation_flags,
     add_dataset_flags,
     add_method_flags,
@@ -33,6 +35,7 @@ from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wand
 
 if TYPE_CHECKING:
     from pytorch_lightning import LightningModule
+    from torch import nn
     from torch.utils.data import Dataset
 
     from solo_hcsc.data.loaders import Loading
@@ -118,6 +121,7 @@ class Job:
     dali_device: str | None
     folder: Path  # of the run to be
     settings: Mapping[str, Any]  # every flag as solo-learn's own setup resolves it
+    start: "nn.Module | None"  # an encoder with the weights to start from
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ def resolve(flags: Flags) -> Job:
     import torch
 
     from solo_hcsc.data.loaders import Loading
+    from solo_hcsc.evaluation.encoders import load_initial
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.framework.settings import pretraining_settings, resolve_dali
@@ -166,6 +171,10 @@ def resolve(flags: Flags) -> Job:
     if issubclass(method, HCSC):
         method.check_batch(settings, batch)
     check_queue(flags, devices, batch)
+    start = None
+    if flags.init_weights is not None:
+        start, taken = load_initial(flags.init_weights, flags.encoder, settings["backbone_args"])
+        announce(taken)
     return Job(
         flags,
         method,
@@ -178,6 +187,7 @@ def resolve(flags: Flags) -> Job:
         dali_device,
         new_folder(records, flags.method),
         settings,
+        start,
     )
 
 
@@ -227,6 +237,9 @@ def prepare(job: Job) -> Work:
     if issubclass(method, HCSC):
         arguments["centre_crops"] = crops or centre_crops(train_set, source, job.loading)
     model = method(**arguments)
+    if job.start is not None:
+        for name in {"encoder", "momentum_encoder"} & model._modules.keys():  # which start equal
+            model.get_submodule(name).load_state_dict(job.start.state_dict())
     return Work(started, model, train_set, val_set, settings | getattr(model, "resolved_options", {}))
 
 
@@ -347,7 +360,13 @@ def check_flags(flags: Flags) -> None:
         method.check_flags(vars(flags) | shorten(flags))
     if flags.scheduler in ("reduce", "exponential"):
         raise UserError(f"--scheduler {flags.scheduler}: pretraining has warmup_cosine, cosine, step and none")
-    if "vit" in flags.encoder and flags.patch_size > flags.crop_size[0]:
+    of_timm = flags.encoder.startswith(TIMM)
+    for name in ("zero_init_residual", "patch_size"):
+        if of_timm and name in flags.typed:
+            raise UserError(f"--{name}: is for solo-learn's own encoders; give timm's settings with --encoder_args")
+    if flags.encoder_args and not of_timm:
+        raise UserError(f"--encoder_args {flags.encoder_args[0]}: is for --encoder {TIMM}NAME, not {flags.encoder}")
+    if "vit" in flags.encoder and flags.patch_size > flags.crop_size[0] and not of_timm:
         raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {flags.crop_size[0]}")
     _check_data_flags(flags)
     _check_crops(flags)
@@ -419,8 +438,8 @@ def _check_crops(flags: Namespace) -> None:
         raise UserError(f"--num_crops_per_aug: {flags.method} wants two large crops, not {large}")
     if small and flags.method in _TWO_CROPS:
         raise UserError(f"--crop_size: {flags.method} takes no small crops; byol, simclr and swav do")
-    if small and "resnet" not in flags.encoder:
-        raise UserError(f"--encoder {flags.encoder} takes crops of one size; use a resnet for small crops")
+    if small and flags.encoder in ENCODERS and "resnet" not in flags.encoder:
+        raise UserError(f"--encoder {flags.encoder} takes crops of one size; use a resnet, or one of timm's")
 
 
 def _check_method_flags(flags: Namespace) -> None:

@@ -1,6 +1,7 @@
 """Taking the encoder, the projector or the whole method out of a checkpoint, of whatever origin."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -12,11 +13,11 @@ from pytorch_lightning import LightningModule
 from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.flags import ENCODERS
+from solo_hcsc.cli.flags import ENCODERS, TIMM
 from solo_hcsc.data.source import framework_name
-from solo_hcsc.framework import BaseMethod, load_methods
+from solo_hcsc.framework import load_methods, make_encoder
+from solo_hcsc.framework.encoders import adapted, key_values, timm_settings, timm_weights
 from solo_hcsc.framework.method import HCSC
-from solo_hcsc.framework.repairs.fix import bare_method
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.health import Health
 from solo_hcsc.hcsc.hierarchy import Hierarchy
@@ -36,7 +37,8 @@ class Encoder:
     """An encoder with a checkpoint's weights."""
 
     module: nn.Module
-    name: str  # its architecture
+    name: str  # its architecture, one of solo-learn's or `timm/NAME`
+    settings: dict[str, Any]  # of its constructor: solo-learn's backbone_args, or what timm.create_model takes
     checkpoint: Path
     taken: str  # a line for the user: what was taken from the checkpoint and what not
     epochs: int | None = None  # how long it was pretrained, where the checkpoint tells
@@ -61,22 +63,25 @@ class Encoder:
 # semi-supervised runs, of MoCo and the authors' HCSC with and without DataParallel's prefix, of SwAV and the like, and
 # in a plain state dict as torchvision and timm write it.
 _PLACES = ("encoder.", "backbone.", "module.encoder_q.", "encoder_q.", "module.", "")
-_FIRST_WEIGHTS = ("conv1.weight", "patch_embed.proj.weight")  # every ResNet, ViT and Swin has one of them
-# What torchvision, timm, MoCo and SwAV put on top of the encoder under its own name.
-_HEADS = ("fc", "head", "projection_head", "prototypes")
+# What torchvision, timm, MoCo, SwAV and EfficientNet-PyTorch put on top of the encoder under its own name.
+_HEADS = ("fc", "_fc", "head", "heads", "head_dist", "classifier", "projection_head", "prototypes")
 _COUNTER = "num_batches_tracked"  # of batch norm; not in weights from before PyTorch 0.4.1, nor used in evaluation
+Weights = dict[str, Any]
 
 
-def load_encoder(path: str | Path, name: str | None = None, crop_size: int | None = None) -> Encoder:
-    """The encoder of a checkpoint of any method, of MoCo or the authors' HCSC, or of a torchvision or timm ResNet.
+def load_encoder(
+    path: str | Path, name: str | None = None, crop_size: int | None = None, args: Sequence[str] = ()
+) -> Encoder:
+    """The encoder of a checkpoint of any method, of MoCo or the authors' HCSC, or of torchvision or timm.
 
     Every weight of the encoder must be there: one that stayed random would pass for a trained one.
 
     Args:
         path: the checkpoint, or a folder whose newest one is taken.
         name: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the weights
-            are those of a ResNet.
+            are those of a ResNet-18 or ResNet-50.
         crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
+        args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
 
     Returns:
         The encoder on the CPU, as it was saved; `encoder.module(images)` gives features (B, D) of images (B, 3, H, W).
@@ -87,26 +92,56 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
     """
     path = find_checkpoint(Path(path))
     checkpoint = load_checkpoint(path)
-    if crop_size is None:
-        crop_size = next(iter(recorded_flags(path).get("crop_size", [])), 224)
     state = weights_in(checkpoint, path)
-    place = next((p for p in _PLACES if any(p + first in state for first in _FIRST_WEIGHTS)), None)
-    if place is None and role_of(recorded_flags(path)) == EVALUATION:
+    trained = recorded_flags(path)
+    if crop_size is None:
+        crop_size = next(iter(trained.get("crop_size", [])), 224)
+    name = _architecture(path, name, state)
+    settings = _settings(path, name, args, crop_size, state)
+    warnings = tuple(on_one_line(sign.short) for sign in Health.from_dict(checkpoint.get("health")).standing)
+    module, taken, place = _filled(name, settings, state, path)
+    taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
+    return Encoder(module, name, settings, path, taken, _epochs(checkpoint, place), warnings)
+
+
+def load_initial(what: str, name: str, settings: dict[str, Any]) -> tuple[nn.Module, str]:
+    """An encoder with the weights that `--init_weights` means, and a line that says what was taken."""
+    if what == "timm":
+        if not name.startswith(TIMM):
+            raise UserError(f"--init_weights timm: has weights for --encoder {TIMM}NAME, such as {TIMM}{name}")
+        module, taken, _ = _filled(name, settings, timm_weights(name), Path("timm"))
+        return module, taken
+    path = find_checkpoint(Path(what))
+    recorded = recorded_flags(path).get("encoder")
+    if recorded not in (None, name):
+        raise UserError(f"--init_weights {what}: was trained with {recorded}; give --encoder {recorded}")
+    module, taken, _ = _filled(name, settings, weights_in(load_checkpoint(path), path), path)
+    return module, taken
+
+
+def _filled(name: str, settings: dict[str, Any], state: Weights, path: Path) -> tuple[nn.Module, str, str]:
+    """An encoder with the weights of a state dict, a line that says what was taken, and under which names they lay."""
+    module = make_encoder(name, settings)
+    known = module.state_dict()
+    place, weights = _find(known, state)
+    if not weights and role_of(recorded_flags(path)) == EVALUATION:
         trained = recorded_flags(path).get("pretrained_feature_extractor", "which its args.json names")
         raise UserError(f"{path}: the classifier of an evaluation, without its encoder; give that one, {trained}")
-    if place is None:
+    used, how = {place + key for key in weights}, ""
+    if not _fits(known, weights) and name.startswith(TIMM):
+        converted = _without_heads(known, adapted(module, _below(place, state)))
+        if _fits(known, converted):
+            weights, used, how = converted, set(_without_heads(known, state)), ", as timm converts them"
+    ordered = path.suffix != ".safetensors"  # which sorts names
+    if not _fits(known, weights) and ordered and (renamed := _in_order(known, state)):
+        weights, used = {key: state[other] for key, other in renamed.items()}, set(renamed.values())
+        how = ", by their order, since their names differ"
+    if not weights:
         raise UserError(
-            f"{path}: no encoder in it, under none of the names that solo-learn, MoCo, the authors' HCSC, torchvision "
-            "and timm use (such as encoder.conv1.weight, module.encoder_q.conv1.weight, conv1.weight)"
+            f"{path}: no encoder {name} in it, under none of the names that solo-learn, MoCo, the authors' HCSC, "
+            "torchvision and timm use (such as encoder.conv1.weight, module.encoder_q.conv1.weight, conv1.weight)"
+            + ("" if ordered else "; a .pth file also tells the order of weights, which may be enough")
         )
-    weights = {str(key).removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
-    name = _architecture(path, name, weights)
-    if name not in ENCODERS:
-        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
-    encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
-    known = encoder.state_dict()
-    if place not in ("encoder.", "backbone."):  # there, the encoder has the name for itself
-        weights = {key: value for key, value in weights.items() if key in known or key.partition(".")[0] not in _HEADS}
     weights |= {key: known[key] for key in known if key.endswith(_COUNTER) and key not in weights}
     unusable = [key for key, value in weights.items() if not _is_plain(value, known.get(key))]
     if unusable:
@@ -116,14 +151,54 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
         raise UserError(
             f"{path}: NaN or infinite values in {_some(unusable)} of the encoder; take a checkpoint from before that"
         )
-    fit(encoder, weights, f"{path}: does not fit {name}")
-    left = [key for key in state if not str(key).startswith(place) or str(key).removeprefix(place) not in weights]
-    unused = Counter(_part(str(key)) for key in left)
-    others = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
-    warnings = tuple(on_one_line(sign.short) for sign in Health.from_dict(checkpoint.get("health")).standing)
-    taken = f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
-    taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
-    return Encoder(encoder, name, path, taken, _epochs(checkpoint, place), warnings)
+    fit(module, weights, f"{path}: does not fit {name}")
+    unused = Counter(_part(key) for key in map(str, state) if key not in used and not key.endswith(_COUNTER))
+    left = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
+    return module, f"encoder: {len(weights)} weights of {name} taken from {path}{how}{left}", place
+
+
+def _find(known: Weights, state: Weights) -> tuple[str, Weights]:
+    """Under which prefix the most of the encoder's names are, and what is there, but for other parts' heads."""
+    place = max(_PLACES, key=lambda one: len(known.keys() & _below(one, state).keys()))
+    weights = _below(place, state)
+    if not known.keys() & weights.keys():
+        return "", {}
+    # Under a name of its own the encoder has no head.
+    return place, weights if place in ("encoder.", "backbone.") else _without_heads(known, weights)
+
+
+def _without_heads(known: Weights, weights: Weights) -> Weights:
+    return {key: value for key, value in weights.items() if key in known or key.split(".")[0] not in _HEADS}
+
+
+def _below(place: str, state: Weights) -> Weights:
+    return {str(key).removeprefix(place): value for key, value in state.items() if str(key).startswith(place)}
+
+
+def _fits(known: Weights, weights: Weights) -> bool:
+    return _shapes(known) == _shapes(weights)
+
+
+def _shapes(weights: Weights) -> dict[str, Any]:
+    return {key: getattr(value, "shape", None) for key, value in weights.items() if not key.endswith(_COUNTER)}
+
+
+def _in_order(known: Weights, state: Weights) -> dict[str, str]:
+    """What the encoder's weights are called elsewhere, if one after the other has the kind and shape of the encoder's.
+
+    So it is with EfficientNet-PyTorch's files and timm's models. On top there may be a head.
+    """
+    wanted = list(_shapes(known).items())
+    there = list(_shapes(state).items())
+    if [_kind(*one) for one in wanted] != [_kind(*one) for one in there[: len(wanted)]]:
+        return {}
+    if any(key.removeprefix("module.").split(".")[0] not in _HEADS for key, _ in there[len(wanted) :]):
+        return {}
+    return {key: other for (key, _), (other, _) in zip(wanted, there, strict=False)}
+
+
+def _kind(key: str, shape: Any) -> tuple[str, Any]:
+    return key.rpartition(".")[2], shape
 
 
 def _epochs(checkpoint: dict[str, Any], place: str) -> int | None:
@@ -225,27 +300,42 @@ def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
         kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
         differences = "; ".join(f"{kind}: {_some(keys)}" for kind, keys in kinds.items() if keys)
         hint = "; --crop_size must be the one of pretraining" if "pos_embed" in shapes else ""
+        if shapes == ["conv1.weight"]:
+            hint = "; solo-learn's ResNets have another stem for --dataset cifar10 and cifar100 than for others"
         raise UserError(f"{complaint}; {differences}{hint}")
     module.load_state_dict(weights)
 
 
-def _architecture(path: Path, name: str | None, weights: dict[str, Any]) -> str:
+def _architecture(path: Path, name: str | None, state: Weights) -> str:
     recorded = recorded_flags(path).get("encoder")
     if name and recorded and name != recorded:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
-    name = name or recorded or _recognised(weights)
+    name = name or recorded or _recognised(state)
     if not name:
         raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
+    if name not in ENCODERS and not name.startswith(TIMM):
+        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
     return name
 
 
-def _recognised(weights: dict[str, Any]) -> str | None:
+def _recognised(state: Weights) -> str | None:
     """resnet18 or resnet50, by the blocks in each of its four layers."""
+    place = next((place for place in _PLACES if f"{place}conv1.weight" in state), "")
+    weights = _below(place, state)
     blocks = [len({key.split(".")[1] for key in weights if key.startswith(f"layer{n}.")}) for n in (1, 2, 3, 4)]
     bottlenecks = "layer1.0.conv3.weight" in weights
     if blocks == [2, 2, 2, 2] and not bottlenecks:
         return "resnet18"
     return "resnet50" if blocks == [3, 4, 6, 3] and bottlenecks else None
+
+
+def _settings(path: Path, name: str, args: Sequence[str], crop_size: int, state: Weights) -> dict[str, Any]:
+    """The constructor's settings: of timm's models as the run recorded them, of others as the weights show."""
+    if not name.startswith(TIMM):
+        return _backbone_args(name, state, crop_size)
+    trained = recorded_flags(path)
+    recorded = trained.get("backbone_args") if trained.get("encoder") == name else None
+    return timm_settings(name, recorded if isinstance(recorded, dict) else key_values(args), [crop_size])
 
 
 def _part(key: str) -> str:
@@ -271,17 +361,22 @@ def _some(keys: list[str]) -> str:
     return f"{len(keys)} weight{'s' * (len(keys) > 1)} ({examples})"
 
 
-def _backbone_args(name: str, weights: dict[str, Any], crop_size: int) -> dict[str, Any]:
-    """The constructor's settings, read off the weights where they show."""
+def _backbone_args(name: str, state: Weights, crop_size: int) -> dict[str, Any]:
+    """The settings of solo-learn's encoders, read off the weights where they show."""
+    stem, patches = (_ending(state, key) for key in ("conv1.weight", "patch_embed.proj.weight"))
     if "resnet" in name:
-        stem = weights.get("conv1.weight")
         return {"cifar": stem is not None and stem.ndim == 4 and stem.shape[-1] == 3}
     settings: dict[str, Any] = {"cifar": False, "img_size": crop_size}
-    patches = weights.get("patch_embed.proj.weight")
     if "vit" in name and patches is not None and patches.ndim == 4 and patches.numel():
         settings["patch_size"] = patches.shape[-1]
     if "swin" in name:
-        tables = [v for k, v in weights.items() if k.endswith("relative_position_bias_table")]
+        tables = [v for k, v in state.items() if str(k).endswith("relative_position_bias_table")]
         # A window of side w has (2w - 1)^2 relative positions; 4 is the framework's choice for CIFAR.
         settings["cifar"] = bool(tables) and tables[0].shape[:1] == (49,)
     return settings
+
+
+def _ending(state: Weights, name: str) -> torch.Tensor | None:
+    """The first tensor of this name under one of the known prefixes."""
+    found = next((state[place + name] for place in _PLACES if place + name in state), None)
+    return found if isinstance(found, torch.Tensor) else None

@@ -33,6 +33,7 @@ class FeatureSettings:
 
     pretrained_feature_extractor: Path
     encoder: str | None
+    encoder_args: tuple[str, ...]
     method: str | None
     features: str  # backbone or projector
     accelerator: str
@@ -48,7 +49,9 @@ class Frozen:
 
     def __init__(self, settings: FeatureSettings, crop_size: int) -> None:
         self.device = choose_device(settings.accelerator)
-        self.encoder: Encoder = load_encoder(settings.pretrained_feature_extractor, settings.encoder, crop_size)
+        self.encoder: Encoder = load_encoder(
+            settings.pretrained_feature_extractor, settings.encoder, crop_size, settings.encoder_args
+        )
         module = self.encoder.module
         if settings.features == "projector":
             module = nn.Sequential(module, load_projector(self.encoder))

@@ -90,7 +90,9 @@ class Probe:
             note("--cache_features: each image is read once, with the default loader instead of --dali")
         self.dali_device = None if self.cached else resolve_dali(flags, source.dataset, self.devices.accelerator)
         check_wandb(self.wandb)
-        self.encoder = load_encoder(flags.pretrained_feature_extractor, flags.encoder, source.crop_size[0])
+        self.encoder = load_encoder(
+            flags.pretrained_feature_extractor, flags.encoder, source.crop_size[0], flags.encoder_args
+        )
         settings = linear_settings(flags, source, self.devices, self.dali_device, self.encoder.name)
         # The hash is in args.json because a resumed run must have the same encoder.
         self.settings = settings | {"name": name, "role": EVALUATION, "checkpoint_sha256": self.encoder.fingerprint}

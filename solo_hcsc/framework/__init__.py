@@ -5,6 +5,7 @@
 """
 
 from solo_hcsc.framework import repairs  # first: without it `import solo` fails
+from solo_hcsc.framework.encoders import make_encoder
 from solo_hcsc.framework.names import (
     BaseMethod,
     LinearModel,
@@ -20,6 +21,7 @@ __all__ = [
     "WeightedKNNClassifier",
     "accuracy_at_k",
     "load_methods",
+    "make_encoder",
     "random_string",
     "repairs",
 ]

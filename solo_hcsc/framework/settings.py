@@ -8,8 +8,10 @@ from solo.args.utils import additional_setup_linear, additional_setup_pretrain
 
 from solo_hcsc.cli.devices import Devices
 from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.cli.flags import TIMM
 from solo_hcsc.data.images import class_folders
 from solo_hcsc.data.source import FILES, ImageSource
+from solo_hcsc.framework.encoders import key_values, timm_settings
 
 
 def pretraining_settings(
@@ -22,6 +24,8 @@ def pretraining_settings(
     settings = vars(resolved) | {"dataset": source.dataset}
     if source.dataset in ("custom", "digits"):
         settings["num_classes"] = 1 if source.no_labels else len(class_folders(source.folder("train")))
+    if flags.encoder.startswith(TIMM):
+        settings["backbone_args"] = timm_settings(flags.encoder, key_values(flags.encoder_args), flags.crop_size)
     return settings
 
 

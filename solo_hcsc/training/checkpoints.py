@@ -9,6 +9,8 @@ from typing import Any
 from zipfile import BadZipFile
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import read_json
@@ -27,6 +29,7 @@ _LOADING_ERRORS = (
     AttributeError,
     AssertionError,
     ArithmeticError,
+    SafetensorError,
 )
 PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
 
@@ -73,6 +76,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if path.suffix == ".json":
         raise UserError(f"{path}: a record, not a checkpoint; give the checkpoint beside it, or their folder")
     try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except _LOADING_ERRORS as error:
         raise UserError(f"{path}: {_refusal(error)}") from error
@@ -83,7 +88,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     """The named weights of a checkpoint, or of a file that has nothing else."""
-    inner = checkpoint.get("state_dict", checkpoint)
+    inner = checkpoint.get("state_dict", checkpoint.get("model", checkpoint))
     if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
     return inner

@@ -16,7 +16,7 @@ from tiny import run_here
 from solo_hcsc.__main__ import known
 from solo_hcsc.cli.devices import Devices, resolve_devices
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.flags import DATASETS, ENCODERS, METHODS, method_names
+from solo_hcsc.cli.flags import DATASETS, ENCODERS, METHODS, encoder, method_names
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.commands.pretrain import build_parser, parse, resolve
 from solo_hcsc.framework import LinearModel, load_methods
@@ -68,13 +68,16 @@ OPTIONAL = {
     "optimizer": {"required": False, "default": "sgd"},
     "project": {"default": "solo-learn"},
 }
-OF_EVALUATION = OPTIONAL | {"dataset": {"choices": list(DATASETS), "required": False}}  # as in pretraining
+OF_EVALUATION = OPTIONAL | {
+    "dataset": {"choices": list(DATASETS), "required": False},  # as in pretraining
+    "encoder": {"type": encoder, "choices": None},
+}
 OF_PRETRAINING = OPTIONAL | {
     "brightness": {"required": False, "default": [0.4]},
     "contrast": {"required": False, "default": [0.4]},
     "saturation": {"required": False, "default": [0.4]},
     "hue": {"required": False, "default": [0.1]},
-    "encoder": {"default": "resnet18"},
+    "encoder": {"default": "resnet18", "type": encoder, "choices": None},  # with timm's
     "scheduler": {"default": "warmup_cosine"},  # solo-learn's `reduce` raises in pretraining
 }
 
