@@ -134,7 +134,8 @@ def _filled(name: str, settings: dict[str, Any], state: Weights, path: Path) -> 
             weights, used, how = converted, set(_without_heads(known, state)), ", as timm converts them"
     ordered = path.suffix != ".safetensors"  # which sorts names
     if not _fits(known, weights) and ordered and (renamed := _in_order(known, state)):
-        weights, used = {key: state[other] for key, other in renamed.items()}, set(renamed.values())
+        weights = {key: state[other] for key, other in renamed.items()}
+        used = {*renamed.values(), *(key for key in state if key.endswith(_COUNTER))}
         how = ", by their order, since their names differ"
     if not weights:
         raise UserError(
@@ -152,7 +153,7 @@ def _filled(name: str, settings: dict[str, Any], state: Weights, path: Path) -> 
             f"{path}: NaN or infinite values in {_some(unusable)} of the encoder; take a checkpoint from before that"
         )
     fit(module, weights, f"{path}: does not fit {name}")
-    unused = Counter(_part(key) for key in map(str, state) if key not in used and not key.endswith(_COUNTER))
+    unused = Counter(_part(key) for key in map(str, state) if key not in used)
     left = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
     return module, f"encoder: {len(weights)} weights of {name} taken from {path}{how}{left}", place
 
@@ -312,8 +313,10 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
     name = name or recorded or _recognised(state)
     if not name:
-        raise UserError(f"{path} has no args.json beside it; say the architecture with --encoder")
-    if name not in ENCODERS and not name.startswith(TIMM):
+        raise UserError(
+            f"{path}: no encoder in it that its names tell, and no args.json beside it; say which with --encoder"
+        )
+    if name not in ENCODERS and not str(name).startswith(TIMM):
         raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
     return name
 
