@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from solo_hcsc.evaluation.embedding import Embeddings, Subject
+    from solo_hcsc.evaluation.embedding import Embedder, Embeddings
 
 NAMES = ("embeddings.npy", "embeddings.parquet", "embeddings.json")
 MEANINGS = {
@@ -38,27 +38,27 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.embedding import Subject
+    from solo_hcsc.evaluation.embedding import Embedder
     from solo_hcsc.evaluation.neighbours import BLOCK, StoredRows
     from solo_hcsc.hcsc.kmeans import import_faiss
 
     if flags.neighbours:
         import_faiss("--neighbours searches")
-    subject = Subject.load(flags)
-    check(subject, flags)
-    encoder, images = subject.frozen.encoder, subject.images
+    embedder = Embedder.load(flags)
+    check(embedder, flags)
+    encoder, images = embedder.frozen.encoder, embedder.images
     print(encoder.taken)
-    print(f"{images} images, {flags.features} features of {encoder.name}, {subject.frozen.device}", flush=True)
+    print(f"{images} images, {flags.features} features of {encoder.name}, {embedder.frozen.device}", flush=True)
     with written_together(flags.out, NAMES) as (array, table, record):
         started = time.monotonic()
         with array.open("wb") as file:
-            places = subject.run_through(take(Loading, flags), npy_writer(file, images))
+            places = embedder.run_through(take(Loading, flags), npy_writer(file, images))
         seconds = time.monotonic() - started
-        found = subject.described(StoredRows(array), places)
+        found = embedder.described(StoredRows(array), places)
         if flags.map:
             print(f"{flags.map}: fitting a map", flush=True)
         columns = write_table(table, blocks(found, flags.map, flags.neighbours, BLOCK), images)
-        facts = facts_of(subject, found, flags, columns)
+        facts = facts_of(embedder, found, flags, columns)
         facts["images_per_second"] = round(images / seconds, 1)
         facts["command"] = Invocation("embed", tuple(argv)).line
         record.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -75,12 +75,12 @@ def say_next(flags: Namespace) -> None:
         print(f"or: embedding-atlas {file} --x x --y y{neighbours}")
 
 
-def check(subject: "Subject", flags: Namespace) -> None:
+def check(embedder: "Embedder", flags: Namespace) -> None:
     """Refuses what these images or this run cannot give."""
     from solo_hcsc.evaluation.plane import FEWEST, has_umap
 
-    encoder, images = subject.frozen.encoder, subject.images
-    if flags.clusters and subject.tree is None:
+    encoder, images = embedder.frozen.encoder, embedder.images
+    if flags.clusters and embedder.tree is None:
         method = encoder.trained_with.get("method") or "a foreign checkpoint"
         why = "had not clustered yet" if method == "hcsc" else "makes none"
         raise UserError(f"--clusters: {encoder.checkpoint} has no tree: {method} {why}; leave it out")
@@ -161,12 +161,12 @@ def meaning(column: str) -> str:
     return MEANINGS[name].format(level=level)
 
 
-def facts_of(subject: "Subject", found: "Embeddings", flags: Namespace, columns: Sequence[str]) -> dict[str, Any]:
+def facts_of(embedder: "Embedder", found: "Embeddings", flags: Namespace, columns: Sequence[str]) -> dict[str, Any]:
     """Which run, which images, and what the columns mean."""
     from solo_hcsc.evaluation.embedding import far_below
     from solo_hcsc.evaluation.results import describe_data, versions
 
-    encoder, source = subject.frozen.encoder, subject.source
+    encoder, source = embedder.frozen.encoder, embedder.source
     seen = {"mean": source.mean, "std": source.std} if source.follows_crop_size else {}
     tree = {} if found.similarities is None else {"outlier_below": far_below(found.similarities[:, 0])}
     return {

@@ -92,10 +92,10 @@ def embed(
     given |= {"batch_size": batch_size, "num_workers": num_workers, "accelerator": accelerator}
     words = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
     flags = embed_parser().parse([str(run), *words, *["--no_labels"] * no_labels])
-    subject = Subject.load(flags)
+    embedder = Embedder.load(flags)
     parts: list[np.ndarray] = []
-    places = subject.run_through(take(Loading, flags), parts.append)
-    return subject.described(np.concatenate(parts), places)
+    places = embedder.run_through(take(Loading, flags), parts.append)
+    return embedder.described(np.concatenate(parts), places)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Embedder:
     """A run, and the images that it embeds."""
 
     source: ImageSource
@@ -117,7 +117,7 @@ class Subject:
     dataset: Dataset
 
     @classmethod
-    def load(cls, flags: Flags) -> "Subject":
+    def load(cls, flags: Flags) -> "Embedder":
         """As the flags of `embed_parser` say; all images below a folder, in a class folder or not."""
         check_frozen(flags)
         trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))

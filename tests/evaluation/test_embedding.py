@@ -19,7 +19,7 @@ from solo_hcsc.cli.flags import embed_parser
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation import plane
-from solo_hcsc.evaluation.embedding import Subject, far_below
+from solo_hcsc.evaluation.embedding import Embedder, far_below
 from solo_hcsc.evaluation.encoders import load_encoder, load_tree
 from solo_hcsc.evaluation.neighbours import StoredRows, nearest_rows
 from solo_hcsc.framework.datasets import evaluation_transforms
@@ -97,9 +97,9 @@ def test_images_that_are_no_files_are_numbered(hcsc_run, images):
     flags = embed_parser().parse([str(hcsc_run), "--data_dir", str(images / "train"), "--accelerator", "cpu"])
     rows = TensorDataset(torch.rand(3, 3, 32, 32), torch.tensor([1, 0, 1]))
     rows.classes, rows.targets = ["cat", "dog"], [1, 0, 1]
-    subject = replace(Subject.load(flags), dataset=rows)
-    assert subject.paths() == ["train/0", "train/1", "train/2"]
-    assert subject.labels() == ["dog", "cat", "dog"]
+    embedder = replace(Embedder.load(flags), dataset=rows)
+    assert embedder.paths() == ["train/0", "train/1", "train/2"]
+    assert embedder.labels() == ["dog", "cat", "dog"]
 
 
 def test_no_batch_stays_in_memory(hcsc_run, images):
@@ -113,7 +113,7 @@ def test_no_batch_stays_in_memory(hcsc_run, images):
         most.append(sum(one() is not None for one in given))
         seen.append(batch.copy())
 
-    Subject.load(flags).run_through(Loading(4, 0), keep)
+    Embedder.load(flags).run_through(Loading(4, 0), keep)
     assert len(seen) == 9
     assert max(most) <= 2  # the one that is handed over, and the one before it
     whole = solo_hcsc.embed(hcsc_run, images / "train", accelerator="cpu").embeddings
@@ -122,7 +122,7 @@ def test_no_batch_stays_in_memory(hcsc_run, images):
 
 def test_features_that_are_not_finite_are_refused_by_the_images_name(hcsc_run, images):
     flags = embed_parser().parse([str(hcsc_run), "--data_dir", str(images / "train"), "--accelerator", "cpu"])
-    subject = Subject.load(flags)
+    embedder = Embedder.load(flags)
     done = []
 
     class Broken(torch.nn.Module):
@@ -130,9 +130,9 @@ def test_features_that_are_not_finite_are_refused_by_the_images_name(hcsc_run, i
             done.append(len(batch))
             return torch.full((len(batch), 2), float("nan") if len(done) == 2 else 1.0)
 
-    subject.frozen.module = Broken()
+    embedder.frozen.module = Broken()
     with pytest.raises(UserError, match=r"^class 0/2\.png: the encoder's output has NaN"):
-        replace(subject, tree=None).run_through(Loading(4, 0), lambda batch: None)
+        replace(embedder, tree=None).run_through(Loading(4, 0), lambda batch: None)
 
 
 # ---- neighbours and maps ----
