@@ -1,8 +1,8 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
 
 The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
-torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `knn_accuracy`) needs solo-learn;
-the others do not.
+torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`,
+`knn_accuracy`) needs solo-learn; the others do not.
 """
 
 from importlib import import_module
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.version import __version__
 
 if TYPE_CHECKING:
+    from solo_hcsc.evaluation.embedding import Embeddings, embed
     from solo_hcsc.evaluation.encoders import Encoder, RunTree, load_encoder, load_tree
-    from solo_hcsc.evaluation.features import embed
+    from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn_accuracy
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
@@ -25,6 +26,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Coded",
+    "Embeddings",
     "Encoder",
     "Hierarchy",
     "Level",
@@ -35,6 +37,7 @@ __all__ = [
     "__version__",
     "build_hierarchy",
     "embed",
+    "features_of",
     "knn_accuracy",
     "load_encoder",
     "load_tree",
@@ -48,7 +51,8 @@ _ROOMS = {
     "hcsc.hierarchy": ("Hierarchy", "Level", "build_hierarchy"),
     "framework.method": ("HCSC",),
     "evaluation.encoders": ("Encoder", "RunTree", "load_encoder", "load_tree"),
-    "evaluation.features": ("embed",),
+    "evaluation.features": ("features_of",),
+    "evaluation.embedding": ("Embeddings", "embed"),
     "evaluation.knn": ("knn_accuracy",),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}

@@ -23,6 +23,7 @@ COMMANDS = {
         "places": "a linear classifier for Places205",
         "summary": "all results below a folder in one table, with the paper's figures",
     },
+    "use": {"embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map"},
     "compare": {
         "compare": "several methods side by side, over seeds, with a report",
         "ablate": "the rows of the paper's ablation and sensitivity tables, with a report",

@@ -1,8 +1,9 @@
-"""Files that are never half there, and JSON that may hold anything."""
+"""Files that are never half there, folders for them, and JSON that may hold anything."""
 
 import contextlib
 import json
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,43 @@ def write_whole(file: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             part.unlink()
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def check_folder_to_write(folder: Path) -> None:
+    """Refuses a folder for --out that cannot be written; makes none yet."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"--out {folder}: {there} is a file; give a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"--out {folder}: {there} cannot be written; give another folder")
+
+
+@contextlib.contextmanager
+def written_together(folder: Path, names: Sequence[str]) -> Iterator[list[Path]]:
+    """Files of a folder for --out that replace earlier ones when all are written, or none of them.
+
+    They are written under the names that this hands out. What fails leaves neither these nor a folder that was new.
+    """
+    for name in names:
+        if (folder / name).is_dir():
+            raise UserError(f"--out {folder}: {name} in it is a folder; remove it")
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    parts = [folder / f"{name}.part" for name in names]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield parts
+        for part, name in zip(parts, names, strict=True):
+            os.replace(part, folder / name)
+    except OSError as error:
+        raise UserError(
+            f"--out {folder}: cannot be written ({error.strerror or error}); give another folder"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            for part in parts:
+                part.unlink(missing_ok=True)
+            for path in new:
+                path.rmdir()  # refused as soon as one has anything in it
 
 
 def read_json(file: Path) -> Any:

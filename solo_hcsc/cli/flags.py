@@ -307,23 +307,26 @@ METHOD_BOUNDS: dict[str, Bound] = {
 # ---- checkpoints to evaluate ----
 
 
+_CHECKPOINT = (
+    "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or a "
+    "torchvision or timm ResNet"
+)
+
+
 def add_checkpoint_flags(parser: Parser) -> Any:
     """Which checkpoint; for every evaluation."""
     group = parser.add_argument_group("encoder")
-    group.add_argument(
-        "--pretrained_feature_extractor",
-        "--pretrained_checkpoint_dir",
-        type=Path,
-        help="the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, "
-        "or a torchvision or timm ResNet",
-    )
+    group.add_argument("--pretrained_feature_extractor", "--pretrained_checkpoint_dir", type=Path, help=_CHECKPOINT)
     group.add_argument("--method", help="what made the checkpoint, for the tables, where no args.json beside it tells")
     return group
 
 
-def add_feature_flags(parser: Parser) -> None:
-    """Which features of which images, how and where; for evaluations that train nothing."""
-    group = add_checkpoint_flags(parser)
+def add_feature_flags(parser: Parser, group: Any = None) -> None:
+    """Which features of which images, how and where; for evaluations that train nothing.
+
+    `group` has the checkpoint's flag already, if it is given.
+    """
+    group = group or add_checkpoint_flags(parser)
     features = "the encoder's features, or what the method's projector makes of them"
     _add(
         group,
@@ -338,6 +341,25 @@ def add_feature_flags(parser: Parser) -> None:
         ("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
     )
     parser.hide("dali", "dali_device", "no_labels")
+
+
+def embed_parser() -> Parser:
+    """The flags of `embed`, the command and the function, but for what the command writes."""
+    parser = Parser(
+        "embed",
+        "One row per image: its path, label, embedding and, of an HCSC run, clusters; as Parquet and NPY. Works on any "
+        "folder of images, also one without labels and one that was not trained on.",
+        "RUN [--data_dir FOLDER] --out FOLDER [flags]",
+    )
+    group = parser.add_argument_group("encoder")
+    group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=_CHECKPOINT)
+    add_feature_flags(parser, group)
+    split = "which images, where the data set has both"
+    _add(parser.add_argument_group("data"), ("split", ("train", "val"), "train", None, split))
+    images = "a folder of images, with class folders or without; with --dataset or --train_dir, what these are below"
+    parser.change("data_dir", help=f"{images}; the run's own images if not given")
+    parser.change("no_labels", help="no column of labels; so it is without the flag if there are no class folders")
+    return parser
 
 
 def knn_parser(command: str, description: str) -> Parser:

@@ -54,6 +54,10 @@ class Flags(argparse.Namespace):
         object.__setattr__(self, "typed", frozenset(typed))
         self.__dict__.update(values)
 
+    def but(self, **values: Any) -> "Flags":
+        """The same flags with some others, as if these had been typed too."""
+        return Flags(self.given | values.keys(), self.typed | values.keys(), **(vars(self) | values))
+
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"--{name} was parsed; make a value of its own instead of changing it")
 

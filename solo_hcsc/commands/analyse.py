@@ -5,15 +5,15 @@ of SVG files and `analysis.json`, which has their captions and the numbers behin
 without them.
 """
 
-import os
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import check_folder_to_write
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen
 from solo_hcsc.cli.parser import Bound, Invocation, Parser, at_least, take
 from solo_hcsc.training.settings import Wandb, check_wandb
@@ -21,7 +21,6 @@ from solo_hcsc.training.settings import Wandb, check_wandb
 if TYPE_CHECKING:
     import numpy as np
 
-    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import Subject
     from solo_hcsc.report.charts import Curves
     from solo_hcsc.report.figures import Picture
@@ -40,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import Subject
-    from solo_hcsc.evaluation.features import FeatureSettings
+    from solo_hcsc.evaluation.features import FeatureSettings, choose_labels, same_data
     from solo_hcsc.evaluation.results import versions
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.study.record import Analysis, AnalysisFigure
@@ -52,12 +51,14 @@ def run(argv: Sequence[str]) -> None:
     check_wandb(wandb)
     trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
     source = choose_labels(ImageSource.of_run(flags, trained), flags, trained)
+    if source.no_labels and flags.label_hierarchy is not None:
+        raise UserError(f"--label_hierarchy {flags.label_hierarchy}: there are no classes to group; leave it out")
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     if subject.images < FEWEST:
         raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")
     encoder, names = subject.frozen.encoder, subject.classes
     folder = flags.out or encoder.checkpoint.parent / "analysis"
-    check_folder(folder)
+    check_folder_to_write(folder)
     history = read_history(encoder.checkpoint, bool(names)) if subject.tree else {}
 
     print(encoder.taken)
@@ -165,40 +166,6 @@ def compare_clusters(
     return [], find_kmeans(features, k, seed)
 
 
-def choose_labels(source: "ImageSource", flags: Namespace, trained: Mapping[str, Any]) -> "ImageSource":
-    """The images of the split, without labels where there are none or none are wanted; says so."""
-    from solo_hcsc.data.images import class_folders
-
-    located = source.with_split(flags.split)
-    if flags.no_labels and not located.in_folders:
-        raise UserError(f"--no_labels: --dataset {source.dataset} is not read from folders; leave it out")
-    if flags.no_labels and flags.class_level is not None:
-        raise UserError("--no_labels: --class_level says which folders are the classes; leave one of the two out")
-    if flags.no_labels:
-        why = "--no_labels"
-    elif "class_level" in flags.typed or not located.in_folders:
-        return located
-    elif not class_folders(located.folder(flags.split)):
-        why = f"{located.folder(flags.split)} has no class folders"
-    elif trained.get("no_labels") and same_data(source, trained, f"{flags.split}_dir"):
-        why = "the run was pretrained with --no_labels; --class_level 1 takes the folders for classes"
-    else:
-        return located
-    if flags.label_hierarchy is not None:
-        raise UserError(f"--label_hierarchy {flags.label_hierarchy}: there are no classes to group ({why})")
-    print(f"without labels: {why}")
-    return replace(located, no_labels=True)
-
-
-def same_data(source: "ImageSource", trained: Mapping[str, Any], *settings: str) -> bool:
-    """Whether the images are the run's, and as in its flags also in further settings."""
-    return (
-        source.dataset == trained.get("dataset")
-        and source.data_dir.resolve() == Path(str(trained.get("data_dir"))).resolve()
-        and all(str(getattr(source, setting)) == str(trained.get(setting)) for setting in settings)
-    )
-
-
 def read_history(checkpoint: Path, labelled: bool) -> "Curves":
     """What the run logged of left-out negatives, without labels their share only; empty if it did not."""
     from solo_hcsc.report.charts import read_left_out
@@ -209,15 +176,6 @@ def read_history(checkpoint: Path, labelled: bool) -> "Curves":
         why = f"{file} has none" if file.exists() else f"there is no {file}"
         print(f"left-out negatives along training are not shown: {why}")
     return found if labelled else {name: levels for name, levels in found.items() if name == "left_out"}
-
-
-def check_folder(folder: Path) -> None:
-    """Refuses a folder that cannot be written; makes none yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"--out {folder}: {there} is a file; give a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"--out {folder}: {there} cannot be written; give another folder")
 
 
 def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) -> None:

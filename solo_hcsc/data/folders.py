@@ -43,16 +43,19 @@ class LabelledImages(ImageFolder):
                 f"{directory}: class folder {empty[0]!r}{others} no images ({', '.join(IMG_EXTENSIONS)}); "
                 "add some, or remove the folder"
             )
-        self._found = [(path, self._class_of(path, directory)) for paths in images.values() for path in paths]
+        level = self.class_level
+        self._found = [(path, class_of(path, directory, level)) for paths in images.values() for path in paths]
         names = sorted({name for _, name in self._found})
         return names, {name: number for number, name in enumerate(names)}
 
     def make_dataset(self, directory: str | Path, class_to_idx: dict[str, int], **_: Any) -> list[tuple[str, int]]:
         return [(path, class_to_idx[name]) for path, name in self._found]
 
-    def _class_of(self, path: str, directory: str | Path) -> str:
-        folders = path[len(os.path.join(directory, "")) :].split(os.sep)[:-1]
-        return "/".join(folders if self.class_level == "leaf" else folders[: int(self.class_level or 1)])
+
+def class_of(path: str, root: str | Path, class_level: ClassLevel = None) -> str:
+    """An image's class, which is a folder below `root`; empty for an image that lies in `root` itself."""
+    folders = path[len(os.path.join(root, "")) :].split(os.sep)[:-1]
+    return "/".join(folders if class_level == "leaf" else folders[: int(class_level or 1)])
 
 
 def tell_nested(dataset: LabelledImages) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import DATASETS
-from solo_hcsc.cli.parser import take
+from solo_hcsc.cli.parser import Flags, take
 from solo_hcsc.data.digits import lay_out_digits
 
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
 _TRANSFORMED_HERE = ("custom", "digits", "voc07", "places205", "cub")
 _NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
+_CIFAR = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.243, 0.261]}  # solo-learn's, whatever the flags say
 ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
 
 
@@ -59,6 +60,14 @@ class ImageSource:
         if said:
             announce(f"as in pretraining: {' '.join(said)}")
         return taken
+
+    @classmethod
+    def of_folder(cls, flags: Flags, trained: Mapping[str, Any]) -> "ImageSource":
+        """The images of a folder, --data_dir itself, seen as the run with the flags `trained` saw its own; says so."""
+        check_folder("--data_dir", flags.data_dir)
+        colours = _CIFAR if str(trained.get("dataset")).startswith("cifar") else {}
+        seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
+        return cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours)
 
     @property
     def in_folders(self) -> bool:
@@ -140,7 +149,8 @@ def framework_name(dataset: str) -> str:
 
 def check_folder(flag: str, path: Path) -> None:
     if not path.exists():
-        raise UserError(f"{flag}: {path} does not exist; check --data_dir and {flag}")
+        also = "" if flag == "--data_dir" else f" and {flag}"
+        raise UserError(f"{flag}: {path} does not exist; check --data_dir{also}")
     if not path.is_dir():
         raise UserError(f"{flag}: {path} is a file; give a folder of images")
     try:

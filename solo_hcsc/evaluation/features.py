@@ -1,15 +1,18 @@
 """Features of a frozen encoder: which checkpoint, which images, on which device."""
 
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.data.images import class_folders
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder, load_projector
@@ -42,6 +45,36 @@ class FeatureSettings:
 def evaluated_images(flags: Namespace) -> ImageSource:
     """The images that an evaluation's flags mean: as in pretraining, but for what was typed."""
     return ImageSource.of_run(flags, recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)))
+
+
+def choose_labels(source: ImageSource, flags: Namespace, trained: Mapping[str, Any]) -> ImageSource:
+    """The images of the split, without labels where there are none or none are wanted; says so."""
+    located = source.with_split(flags.split)
+    if flags.no_labels and not located.in_folders:
+        raise UserError(f"--no_labels: --dataset {source.dataset} is not read from folders; leave it out")
+    if flags.no_labels and flags.class_level is not None:
+        raise UserError("--no_labels: --class_level says which folders are the classes; leave one of the two out")
+    if flags.no_labels:
+        why = "--no_labels"
+    elif "class_level" in flags.typed or not located.in_folders:
+        return located
+    elif not class_folders(located.folder(flags.split)):
+        why = f"{located.folder(flags.split)} has no class folders"
+    elif trained.get("no_labels") and same_data(source, trained, f"{flags.split}_dir"):
+        why = "the run was pretrained with --no_labels; --class_level 1 takes the folders for classes"
+    else:
+        return located
+    announce(f"without labels: {why}")
+    return replace(located, no_labels=True)
+
+
+def same_data(source: ImageSource, trained: Mapping[str, Any], *settings: str) -> bool:
+    """Whether the images are the run's, and as in its flags also in further settings."""
+    return (
+        source.dataset == trained.get("dataset")
+        and source.data_dir.resolve() == Path(str(trained.get("data_dir"))).resolve()
+        and all(str(getattr(source, setting)) == str(trained.get(setting)) for setting in settings)
+    )
 
 
 class Frozen:
@@ -79,7 +112,7 @@ def extract(module: Module, dataset: Dataset, loading: Loading, title: str, devi
 
 
 @torch.no_grad()
-def embed(module: Module, images: torch.Tensor, batch_size: int = 256) -> torch.Tensor:
+def features_of(module: Module, images: torch.Tensor, batch_size: int = 256) -> torch.Tensor:
     """Features of images that are in memory.
 
     Args:
@@ -91,7 +124,7 @@ def embed(module: Module, images: torch.Tensor, batch_size: int = 256) -> torch.
         Features (N, D) on the CPU.
 
     Example:
-        >>> embed(torch.nn.Flatten(), torch.zeros(5, 3, 2, 2)).shape
+        >>> features_of(torch.nn.Flatten(), torch.zeros(5, 3, 2, 2)).shape
         torch.Size([5, 12])
     """
     return torch.cat([module(part).float().cpu() for part in images.split(batch_size)])

@@ -6,15 +6,14 @@ scikit-learn, UMAP and matplotlib are heavy, and UMAP is an extra: they are impo
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from solo_hcsc.cli.errors import note
 from solo_hcsc.data.folders import short_names
 from solo_hcsc.data.label_hierarchy import LabelLevel
+from solo_hcsc.evaluation.plane import differ, fit_umap, has_umap
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture, short
 
@@ -50,22 +49,7 @@ def tsne(features: np.ndarray, seed: int) -> np.ndarray:
 
 def umap(features: np.ndarray, seed: int) -> np.ndarray:
     """Points (n, 2) of features (n, D)."""
-    from umap import UMAP
-
-    threads = torch.get_num_threads()
-    points = UMAP(n_neighbors=min(15, len(features) - 1), random_state=seed, n_jobs=1).fit_transform(features)
-    torch.set_num_threads(threads)  # numba sets its own number for all that uses OpenMP
-    return points
-
-
-def has_umap() -> bool:
-    """Whether UMAP is installed."""
-    return find_spec("umap") is not None
-
-
-def differ(features: np.ndarray) -> bool:
-    """Whether there is anything to map: a collapsed encoder gives every image the same features."""
-    return bool(np.ptp(features, axis=0).max() > 1e-6)
+    return fit_umap(features, seed).embedding_
 
 
 def draw_map(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> "Figure":

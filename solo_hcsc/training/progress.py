@@ -36,7 +36,8 @@ def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) 
         now = time.monotonic()
         if now - said > every and done < images:
             said, left = now, (now - started) / done * (images - done)
-            print(f"{title}: {done} of {images} images; {clock(left)} left", file=sys.stderr, flush=True)
+            rate = f"{done / (now - started):.0f} images/s"
+            print(f"{title}: {done} of {images} images, {rate}; {clock(left)} left", file=sys.stderr, flush=True)
 
 
 def loss_of(outputs: Any, trainer: Trainer) -> Any:

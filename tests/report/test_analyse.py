@@ -19,7 +19,7 @@ from solo_hcsc.data.label_hierarchy import LabelLevel
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.clusters import clusters_by_level, same_class_share
 from solo_hcsc.evaluation.encoders import load_tree
-from solo_hcsc.evaluation.features import evaluated_images
+from solo_hcsc.evaluation.features import choose_labels, evaluated_images, same_data
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
@@ -297,7 +297,7 @@ def test_collapsed_encoder_has_no_map(capsys):
 def only_labels(checkpoint: Path, *flags: object) -> tuple[bool, Path]:
     """Whether an analysis with these flags goes without labels, and in which folder."""
     parsed = analyse.parse([*map(str, flags), "--pretrained_feature_extractor", str(checkpoint)])
-    source = analyse.choose_labels(evaluated_images(parsed), parsed, recorded_flags(checkpoint))
+    source = choose_labels(evaluated_images(parsed), parsed, recorded_flags(checkpoint))
     return source.no_labels, source.folder(parsed.split)
 
 
@@ -517,9 +517,9 @@ def test_chance_is_shown_for_the_runs_own_classes_only(analysed):
     assert "chance" in texts(analysed.out / "left_out.svg")
     trained = recorded_flags(analysed.checkpoint)
     source = ImageSource.of_run(analyse.parse(["--pretrained_feature_extractor", "x"]), trained)
-    assert analyse.same_data(source, trained, "class_level")
-    assert not analyse.same_data(replace(source, class_level=2), trained, "class_level")
-    assert not analyse.same_data(replace(source, data_dir=Path("elsewhere")), trained, "class_level")
+    assert same_data(source, trained, "class_level")
+    assert not same_data(replace(source, class_level=2), trained, "class_level")
+    assert not same_data(replace(source, data_dir=Path("elsewhere")), trained, "class_level")
 
 
 def test_epochs_count_from_1(analysed):
