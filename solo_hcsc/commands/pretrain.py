@@ -146,6 +146,7 @@ def resolve(flags: Flags) -> Job:
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.encoders import load_initial
     from solo_hcsc.framework import load_methods
+    from solo_hcsc.framework.encoders import timm_colours
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.framework.settings import pretraining_settings, resolve_dali
     from solo_hcsc.training.run import new_folder
@@ -175,6 +176,11 @@ def resolve(flags: Flags) -> Job:
     if flags.init_weights is not None:
         start, taken = load_initial(flags.init_weights, flags.encoder, settings["backbone_args"])
         announce(taken)
+        colours = timm_colours(flags.encoder) if flags.init_weights == "timm" else {}
+        for name, value in colours.items():
+            differs = any(abs(a - b) > 0.01 for a, b in zip(value, getattr(source, name), strict=True))
+            if differs and source.dataset == "custom":
+                announce(f"--{name}: these weights were trained with {' '.join(map(str, value))}")
     return Job(
         flags,
         method,

@@ -111,6 +111,12 @@ def timm_weights(name: str) -> dict[str, torch.Tensor]:
         ) from error
 
 
+def timm_colours(name: str) -> dict[str, tuple[float, ...]]:
+    """The mean and std with which timm's own weights of a model were trained."""
+    config = timm.get_pretrained_cfg(name.removeprefix(TIMM))
+    return {} if config is None else {"mean": tuple(config.mean), "std": tuple(config.std)}
+
+
 def adapted(model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:
     """A timm model's weights as timm itself would load them: old names mended, position embeddings resampled."""
     convert = getattr(import_module(type(model).__module__), "checkpoint_filter_fn", None)
