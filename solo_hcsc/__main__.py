@@ -29,6 +29,7 @@ COMMANDS = {
         "report": "the page of a comparison or an ablation, made anew",
     },
     "look inside": {"analyse": "pictures of a run's prototypes, left-out negatives and features"},
+    "use": {"export": "write an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card"},
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
 }
 

@@ -1,7 +1,7 @@
 """Taking the encoder, the projector or the whole method out of a checkpoint, of whatever origin."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +41,7 @@ class Encoder:
     taken: str  # a line for the user: what was taken from the checkpoint and what not
     epochs: int | None = None  # how long it was pretrained, where the checkpoint tells
     warnings: tuple[str, ...] = ()  # what stood against its run when the checkpoint was written
+    settings: dict[str, Any] = field(default_factory=dict)  # of its constructor
 
     @cached_property
     def trained_with(self) -> dict[str, Any]:
@@ -103,7 +104,8 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
     name = _architecture(path, name, weights)
     if name not in ENCODERS:
         raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
-    encoder = bare_method(BaseMethod, encoder=name, backbone_args=_backbone_args(name, weights, crop_size)).encoder
+    settings = _backbone_args(name, weights, crop_size)
+    encoder = bare_method(BaseMethod, encoder=name, backbone_args=settings).encoder
     known = encoder.state_dict()
     if place not in ("encoder.", "backbone."):  # there, the encoder has the name for itself
         weights = {key: value for key, value in weights.items() if key in known or key.partition(".")[0] not in _HEADS}
@@ -123,7 +125,7 @@ def load_encoder(path: str | Path, name: str | None = None, crop_size: int | Non
     warnings = tuple(on_one_line(sign.short) for sign in Health.from_dict(checkpoint.get("health")).standing)
     taken = f"encoder: {len(weights)} weights of {name} taken from {path}{others}"
     taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
-    return Encoder(encoder, name, path, taken, _epochs(checkpoint, place), warnings)
+    return Encoder(encoder, name, path, taken, _epochs(checkpoint, place), warnings, settings)
 
 
 def _epochs(checkpoint: dict[str, Any], place: str) -> int | None:
