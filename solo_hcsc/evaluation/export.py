@@ -6,7 +6,7 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -175,16 +175,25 @@ def _torchvision(subject: Subject, suffix: str) -> Exported:
 def _torchvision_model(subject: Subject) -> tuple[str, str] | None:
     """The name of torchvision's model that is this encoder with a classifier, and the classifier's."""
     shapes = {name: value.shape for name, value in subject.encoder.module.state_dict().items()}
-    for name in torchvision.models.list_models(torchvision.models, include=_TORCHVISION):
-        with torch.device("meta"):  # takes neither memory nor random numbers
-            known = _with_stem_of(subject, torchvision.models.get_model(name)).state_dict()
+    stem = {"conv1.weight": shapes["conv1.weight"]} if subject.small_stem else {}
+    for name, theirs in _torchvision_shapes().items():
+        known = theirs | stem
         heads = {key.partition(".")[0] for key in known.keys() - shapes.keys()}
-        if len(heads) == 1 and all(key in known and known[key].shape == shape for key, shape in shapes.items()):
+        if len(heads) == 1 and all(known.get(key) == shape for key, shape in shapes.items()):
             model = _with_stem_of(subject, torchvision.models.get_model(name))
             model.add_module(head := heads.pop(), nn.Identity())
             if subject.equals(model):
                 return name, head
     return None
+
+
+@cache
+def _torchvision_shapes() -> dict[str, dict[str, torch.Size]]:
+    """The shapes of each model's weights."""
+    names = torchvision.models.list_models(torchvision.models, include=_TORCHVISION)
+    with torch.device("meta"):  # takes neither memory nor random numbers
+        models = {name: torchvision.models.get_model(name) for name in names}
+    return {name: {key: value.shape for key, value in model.state_dict().items()} for name, model in models.items()}
 
 
 def _with_stem_of(subject: Subject, model: nn.Module) -> nn.Module:

@@ -30,7 +30,7 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 ENCODERS = {
     "resnet18": ("resnet18", 64, {"cifar": False}),
     "resnet18 for small images": ("resnet18", 32, {"cifar": True}),
-    "resnet50": ("resnet50", 64, {"cifar": False}),
+    "resnet50": ("resnet50", 32, {"cifar": False}),
     "vit_tiny": ("vit_tiny", 32, {"cifar": False, "img_size": 32, "patch_size": 8}),
     "swin_tiny": ("swin_tiny", 32, {"cifar": True, "img_size": 32}),
     "timm/resnet34": ("timm/resnet34", 64, {}),
@@ -81,7 +81,9 @@ def same(model, subject: Subject, batch: int = 3, size: int | None = None) -> bo
 # ---- timm and torchvision ----
 
 
-@pytest.mark.parametrize(("case", "suffix"), [*((case, ".safetensors") for case in ENCODERS), ("resnet18", ".pth")])
+@pytest.mark.parametrize(
+    ("case", "suffix"), [*((case, ".safetensors") for case in ENCODERS if case != "resnet50"), ("resnet18", ".pth")]
+)
 def test_timm_loads_every_encoder_strictly(case, suffix, tmp_path):
     subject = make(case)
     _, code = written(subject, "timm", tmp_path, suffix)
@@ -120,7 +122,7 @@ def test_pth_holds_nothing_but_tensors(tmp_path):
     assert all(type(value) is torch.Tensor for value in content.values())
 
 
-@pytest.mark.parametrize("case", ["vit_tiny", "swin_tiny", "timm/efficientnet_lite0"])
+@pytest.mark.parametrize("case", ["vit_tiny", "timm/efficientnet_lite0"])
 def test_torchvision_names_the_formats_that_fit_instead(case):
     subject = make(case)
     with pytest.raises(UserError, match=r"no model with the weights of .*; take timm, safetensors or onnx"):
@@ -139,7 +141,7 @@ def test_same_weights_that_mean_other_features_are_refused(kind):
 # ---- safetensors ----
 
 
-@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny", "swin_tiny"])
+@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny"])
 def test_safetensors_tell_all_that_builds_the_encoder(case, tmp_path):
     subject = make(case)
     file, _ = written(subject, "safetensors", tmp_path)
@@ -160,7 +162,7 @@ def test_safetensors_tell_all_that_builds_the_encoder(case, tmp_path):
 # ---- ONNX ----
 
 
-@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny", "timm/efficientnet_lite0"])
+@pytest.mark.parametrize("case", ["resnet18 for small images", "timm/vit with settings"])
 def test_onnxruntime_gives_the_same_features_for_any_batch(case, tmp_path, capfd):
     subject = make(case)
     file, code = written(subject, "onnx", tmp_path)
@@ -184,10 +186,6 @@ def test_onnxruntime_gives_the_same_features_for_any_batch(case, tmp_path, capfd
     for path in (str(ROOT), sys.prefix, "site-packages"):
         assert path.encode() not in file.read_bytes()
 
-
-def test_other_features_of_a_graph_are_refused(tmp_path):
-    subject = make("resnet18 for small images")
-    file, _ = written(subject, "onnx", tmp_path)
     other = replace(subject)
     other.__dict__["features"] = subject.features + 0.01
     with pytest.raises(UserError, match="other features"):
@@ -269,7 +267,9 @@ class Detectron2ResNet(nn.Module):
 )
 def test_detectron2_layout_takes_every_array_and_gives_the_same_features(case, blocks, bottleneck, tmp_path):
     subject = make(case)
-    file, _ = written(subject, "detectron2", tmp_path)
+    file, code = written(subject, "detectron2", tmp_path)
+    assert f"STRIDE_IN_1X1, cfg.INPUT.FORMAT = {50 if bottleneck else 18}, False" in code
+    assert "PIXEL_MEAN, cfg.MODEL.PIXEL_STD = [127.5, 102.0, 76.5], [51.0, 63.75, 76.5]" in code
     content = ArraysOnly(io.BytesIO(file.read_bytes())).load()
     assert content.keys() == {"model", "__author__", "matching_heuristics"}
     assert content["matching_heuristics"] is True
@@ -280,14 +280,7 @@ def test_detectron2_layout_takes_every_array_and_gives_the_same_features(case, b
     assert same(model, subject)
 
 
-def test_detectron2_settings_are_those_of_the_run(tmp_path):
-    subject = make("resnet50")
-    _, code = written(subject, "detectron2", tmp_path)
-    assert "DEPTH, cfg.MODEL.RESNETS.STRIDE_IN_1X1, cfg.INPUT.FORMAT = 50, False" in code
-    assert "PIXEL_MEAN, cfg.MODEL.PIXEL_STD = [127.5, 102.0, 76.5], [51.0, 63.75, 76.5]" in code
-
-
-@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny", "timm/densenet121"])
+@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny"])
 def test_detectron2_has_no_other_encoders(case):
     subject = make(case)
     with pytest.raises(UserError, match="ResNets with the ImageNet stem only, not"):
