@@ -29,7 +29,7 @@ _STEM = [  # solo-learn's for small images
     "model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=2, bias=False)",
     "model.maxpool = torch.nn.Identity()",
 ]
-# Where the names of torchvision's weights are those of timm and solo-learn; building all of its models takes a minute.
+# Where the names of torchvision's weights are those of timm and solo-learn; some others need memory to be built.
 _TORCHVISION = ("*resne*", "densenet*")
 
 
@@ -56,9 +56,9 @@ class Subject:
         return cls(load_encoder(path, name, size), trained.get("method") or method, size, mean, std)
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What it takes to build and to feed the encoder, as far as it is known."""
-        found = {
+    def metadata(self) -> dict[str, str]:
+        """What it takes to build and to feed the encoder, as far as it is known, as JSON."""
+        facts = {
             "encoder": self.encoder.name,
             "settings": self.encoder.settings,
             "crop_size": self.crop_size,
@@ -67,12 +67,8 @@ class Subject:
             "method": self.method,
             "epochs": self.encoder.epochs,
         }
-        return {name: value for name, value in found.items() if value is not None}
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The facts, each as JSON; `format` is what readers of safetensors expect."""
-        return {"format": "pt"} | {name: json.dumps(value) for name, value in self.facts.items()}
+        known = {name: json.dumps(value) for name, value in facts.items() if value is not None}
+        return {"format": "pt"} | known  # the first is what readers of safetensors expect
 
     @property
     def small_stem(self) -> bool:
@@ -222,15 +218,14 @@ def _weights_file(subject: Subject, suffix: str) -> bytes:
 
 
 def _onnx(subject: Subject, _: str) -> Exported:
-    missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
-    if missing:
-        raise UserError(f"--format onnx: {' and '.join(missing)} not installed; run: pip install 'solo_hcsc[onnx]'")
+    if find_spec("onnx") is None:
+        raise UserError("--format onnx: onnx is not installed; run: pip install 'solo_hcsc[onnx]'")
     import onnx
 
     size = sum(value.nbytes for value in subject.weights.values())
     if size >= _LARGEST_GRAPH:
         raise UserError(f"--format onnx: holds up to 2 GB, these weights are {size / 1e9:.1f}; take safetensors")
-    graph = _graph(subject)
+    graph = onnx.load_from_string(_traced(subject))
     onnx.helper.set_model_props(graph, subject.metadata)
     onnx.checker.check_model(graph)
     content = graph.SerializeToString()
@@ -240,38 +235,36 @@ def _onnx(subject: Subject, _: str) -> Exported:
     return Exported(content, "\n".join([*lines, 'features = session.run(None, {"images": images})[0]']))
 
 
-def _graph(subject: Subject) -> Any:
-    """The encoder as an ONNX model for any number of images, and of any size for a ResNet."""
-    module = subject.encoder.module.eval()
+def _traced(subject: Subject) -> bytes:
+    """The encoder as an ONNX graph for any number of images, of any size for solo-learn's ResNets.
+
+    It is traced. The newer exporter (`dynamo=True`) fails in torch 2.6, takes several times as long, and writes
+    tracebacks with this machine's paths into the file.
+    """
+    module, buffer = subject.encoder.module.eval(), io.BytesIO()
     sizes = {2: "height", 3: "width"} if isinstance(module, torchvision.models.ResNet) else {}
-    dimensions = {place: torch.export.Dim(name) for place, name in ({0: "batch"} | sizes).items()}
     try:
-        program = torch.onnx.export(
+        torch.onnx.export(
             module,
             (subject.images,),
-            dynamo=True,
-            dynamic_shapes=(dimensions,),
+            buffer,  # type: ignore[arg-type]  # which this exporter takes too
+            dynamo=False,
             input_names=["images"],
             output_names=["features"],
-            verbose=False,
+            dynamic_axes={"images": {0: "batch"} | sizes, "features": {0: "batch"}},
         )
     except torch.onnx.OnnxExporterError as error:
-        reason = on_one_line(str(error.__cause__ or error).strip().splitlines()[0])
+        reason = on_one_line(str(error).strip().splitlines()[0])
         raise UserError(f"--format onnx: torch cannot export {subject.encoder.name} ({reason})") from error
-    assert program is not None
-    model = program.model_proto
-    graph = model.graph
-    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer, *graph.value_info):
-        part.ClearField("metadata_props")  # tracebacks with the paths of this machine
-    return model
+    return buffer.getvalue()
 
 
 def _check_graph(subject: Subject, content: bytes) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    found = session.run(None, {"images": subject.images.numpy()})[0]
-    if not subject.matches(torch.from_numpy(found)):
+    one_by_one = (session.run(None, {"images": image.numpy()})[0] for image in subject.images.split(1))
+    if not subject.matches(torch.cat([torch.from_numpy(found) for found in one_by_one])):
         raise UserError(f"--format onnx: the graph of {subject.encoder.name} gives other features; take safetensors")
 
 

@@ -113,7 +113,7 @@ REFUSED = {
     "unknown architecture": ("vit.pth --format timm --out x.pth", "say the architecture with --encoder"),
     "missing package": (
         "own.pth --format onnx --out x.onnx",
-        "onnxscript not installed; run: pip install 'solo_hcsc[o",
+        "onnx is not installed; run: pip install 'solo_hcsc[onnx]'",
     ),
 }
 
@@ -138,6 +138,6 @@ def test_export_refuses(case, untrained, tmp_path, refused, monkeypatch):
         model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=0)
         torch.save(model.state_dict(), tmp_path / "vit.pth")
     elif case == "missing package":
-        monkeypatch.setitem(sys.modules, "onnxscript", None)
+        monkeypatch.setitem(sys.modules, "onnx", None)
     run = [] if not words.startswith("--") else ["own.pth"]
     assert message in refused("export", *run, *words.split())

@@ -163,7 +163,7 @@ def test_safetensors_tell_all_that_builds_the_encoder(case, tmp_path):
 # ---- ONNX ----
 
 
-@pytest.mark.parametrize("case", ["resnet18 for small images", "timm/vit with settings"])
+@pytest.mark.parametrize("case", ["resnet18 for small images", "timm/vit with settings", "timm/efficientnet_lite0"])
 def test_onnxruntime_gives_the_same_features_for_any_batch(case, tmp_path, capfd):
     subject = make(case)
     file, code = written(subject, "onnx", tmp_path)
