@@ -23,13 +23,16 @@ COMMANDS = {
         "places": "a linear classifier for Places205",
         "summary": "all results below a folder in one table, with the paper's figures",
     },
-    "use": {"embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map"},
     "compare": {
         "compare": "several methods side by side, over seeds, with a report",
         "ablate": "the rows of the paper's ablation and sensitivity tables, with a report",
         "report": "the page of a comparison or an ablation, made anew",
     },
     "look inside": {"analyse": "pictures of a run's prototypes, left-out negatives and features"},
+    "use": {
+        "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
+        "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",
+    },
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
 }
 

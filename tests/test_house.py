@@ -8,7 +8,10 @@ from tiny import ROOT
 
 PACKAGE = ROOT / "solo_hcsc"
 # Packages that are large or optional: a function may import them when it is called.
-LAZY = ("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "solo_hcsc.framework.dali")
+LAZY = (
+    *("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "onnx"),
+    "solo_hcsc.framework.dali",
+)
 
 
 def lazy_imports(file: Path) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 from solo_hcsc.cli.errors import UserError
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path, content: str | bytes) -> None:
     """Writes a file under another name and renames it, so that it is never half there."""
     part = file.with_name(file.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         os.replace(part, file)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -57,6 +57,18 @@ def written_together(folder: Path, names: Sequence[str]) -> Iterator[list[Path]]
                 part.unlink(missing_ok=True)
             for path in new:
                 path.rmdir()  # refused as soon as one has anything in it
+
+
+def try_writing(file: Path, instead: str) -> None:
+    """Refuses a place that cannot be written to, before the work; `instead` says what to do."""
+    part = file.with_name(file.name + ".part")
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror}); {instead}") from error
+    if file.is_dir():
+        raise UserError(f"{file}: is a folder, where the result is to go; remove it")
 
 
 def read_json(file: Path) -> Any:

@@ -38,6 +38,13 @@ METHODS = (
     *("barlow_twins", "byol", "deepclusterv2", "dino", "hcsc", "mocov2plus", "nnbyol", "nnclr", "nnsiam", "ressl"),
     *("simclr", "simsiam", "swav", "vicreg", "wmse"),
 )
+EXPORTS = {  # formats of `solo-hcsc export`, and how their files may end
+    "timm": (".safetensors", ".pth"),
+    "torchvision": (".safetensors", ".pth"),
+    "safetensors": (".safetensors",),
+    "onnx": (".onnx",),
+    "detectron2": (".pkl",),
+}
 METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
 ONE = at_least(1)
 LONGEST_NAME = 200  # bytes; the ID, the epoch and the step follow it in a checkpoint's name, of 255 at most

@@ -49,8 +49,8 @@ class ImageSource:
             names += ["data_dir", "class_level"]
             names += ["train_dir", "val_dir"] if dataset in _NAMED_FOLDERS else []
         untyped = [name for name in names if name not in flags.typed and trained.get(name) is not None]
-        source = take(cls, flags, dataset=_recorded("dataset", dataset))
-        taken = take(cls, flags, dataset=dataset, **{name: _recorded(name, trained[name]) for name in untyped})
+        source = take(cls, flags, dataset=recorded("dataset", dataset))
+        taken = take(cls, flags, dataset=dataset, **{name: recorded(name, trained[name]) for name in untyped})
         said = [] if flags.dataset else [f"--dataset {dataset}"]
         for name in names:
             if getattr(taken, name) != getattr(source, name):
@@ -128,7 +128,7 @@ class ImageSource:
         return self.train_dir or Path(self.dataset, "train"), val_dir
 
 
-def _recorded(name: str, value: Any) -> Any:
+def recorded(name: str, value: Any) -> Any:
     """A value of args.json as its flag would have given it."""
     numbers = [*value] if isinstance(value, list) else []
     valid = {

@@ -1,6 +1,7 @@
 """Evaluation results on disk: one JSON file each; and a run's metrics.csv."""
 
 import csv
+import glob
 import json
 import math
 import platform
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.files import read_json, write_whole
+from solo_hcsc.cli.files import read_json, try_writing, write_whole
 from solo_hcsc.cli.parser import Invocation
 
 if TYPE_CHECKING:  # these need torch, which a summary of results does without
@@ -60,14 +61,7 @@ def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Pat
     """Where a checkpoint's result goes: beside it, a file for each evaluation and data set; tried before the work."""
     data = f"custom-{source.data_dir.resolve().name}" if source.dataset == "custom" else source.dataset
     file = checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
-    part = file.with_name(file.name + ".part")
-    try:
-        part.touch()
-        part.unlink()
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written ({error.strerror}); copy the checkpoint elsewhere") from error
-    if file.is_dir():
-        raise UserError(f"{file}: is a folder, where the result is to go; remove it")
+    try_writing(file, "copy the checkpoint elsewhere")
     return file
 
 
@@ -123,15 +117,21 @@ def versions(*others: str) -> dict[str, str]:
     return found
 
 
-def read_results(folder: Path) -> list[dict[str, Any]]:
+def read_results(folder: Path, pattern: str = "**/*.json") -> list[dict[str, Any]]:
     """All results below a folder, oldest first, each with its file's name."""
     results = []
-    files = [file for file in folder.rglob("*.json") if file.is_file()]
+    files = [file for file in folder.glob(pattern) if file.is_file()]
     for file in sorted(files, key=lambda file: (file.stat().st_mtime, file)):
         content = read_json(file)
         if isinstance(content, dict) and "evaluation" in content and "metrics" in content:
             results.append({**content, "file": str(file)})
     return results
+
+
+def results_of(checkpoint: Path, fingerprint: str) -> list[dict[str, Any]]:
+    """What evaluations found for a checkpoint with this SHA-256, beside which they write."""
+    found = read_results(checkpoint.parent, f"*-{glob.escape(checkpoint.stem)}.json")
+    return [result for result in found if result.get("checkpoint_sha256") == fingerprint]
 
 
 def read_metrics(file: Path, wanted: Callable[[str], bool]) -> dict[str, dict[int, float]]:

@@ -123,6 +123,13 @@ def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
     return transforms.Compose(train + tail), transforms.Compose(val + tail)
 
 
+def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Channel means and deviations that evaluations, like training, normalise these images with."""
+    _, transform = evaluation_transforms(source)
+    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))  # type: ignore[attr-defined]
+    return tuple(found.mean), tuple(found.std)
+
+
 def centre_crops(dataset: Dataset, source: ImageSource, loading: Loading) -> CentreCropBatches:
     """A function from indexes of a pretraining set to batches of their centre crops, in that order."""
     _, transform = evaluation_transforms(source)

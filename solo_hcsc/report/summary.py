@@ -68,17 +68,18 @@ def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[Summar
     return sorted(rows, key=lambda row: (row.data, order.index(row.evaluation)))
 
 
-def markdown(rows: Sequence[SummaryRow]) -> str:
-    """The table as Markdown."""
+def markdown(rows: Sequence[SummaryRow], columns: Sequence[str] = HEADER) -> str:
+    """The table, or some columns of it, as Markdown."""
 
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(map(_as_text, cells)) + " |"
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(map(as_text, cells)) + " |"
 
-    rule = "|" + "---|" * len(HEADER)
-    return "\n".join([line(HEADER), rule, *map(line, rows), "", _footnote(rows), ""])
+    rule = "|" + "---|" * len(columns)
+    shown = (line(getattr(row, name) for name in columns) for row in rows)
+    return "\n".join([line(columns), rule, *shown, "", _footnote(rows), ""])
 
 
-def _as_text(cell: str) -> str:
+def as_text(cell: str) -> str:
     """A cell that Markdown shows as it is: no HTML, no links, no emphasis, no end of the cell."""
     cell = re.sub(r"([\\`*\[\]|~])", r"\\\1", escape(cell, quote=False))
     return cell.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")

@@ -1,5 +1,6 @@
 """Reading checkpoints, and what a run wrote beside them; nothing in them is executed."""
 
+import json
 import math
 import pickle
 import re
@@ -9,7 +10,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from solo_hcsc.cli.errors import UserError, on_one_line
@@ -31,6 +32,7 @@ _LOADING_ERRORS = (
     ArithmeticError,
     SafetensorError,
 )
+_EXPORTED = ("encoder", "backbone_args", "crop_size", "mean", "std")  # in the metadata of what `export` writes
 PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
 
 
@@ -95,10 +97,22 @@ def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def recorded_flags(checkpoint: Path) -> dict[str, Any]:
-    """The args.json that the run wrote beside its checkpoint; empty if there is none."""
+    """The args.json that the run wrote beside its checkpoint, or what our own export knows of it; empty for others."""
+    if checkpoint.suffix == ".safetensors":
+        return _exported(checkpoint)
     file = checkpoint.parent / "args.json"
     flags = read_json(file) if file.is_file() else {}
     return flags if isinstance(flags, dict) else {}
+
+
+def _exported(file: Path) -> dict[str, Any]:
+    """What is needed to use the encoder of an exported file."""
+    try:
+        with safe_open(file, "pt") as content:
+            known = content.metadata() or {}
+        return {name: json.loads(known[name]) for name in _EXPORTED if name in known}
+    except (SafetensorError, OSError, ValueError):  # `load_checkpoint` says so
+        return {}
 
 
 def role_of(flags: Mapping[str, Any]) -> str:

@@ -1,0 +1,79 @@
+"""The model card of an exported encoder, as Markdown."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from solo_hcsc.cli.errors import on_one_line
+from solo_hcsc.evaluation.export import Exported, Subject
+from solo_hcsc.evaluation.results import results_of
+from solo_hcsc.report import summary, templating
+from solo_hcsc.version import __version__
+
+_COLUMNS = ("evaluation", "setting", "data", "classes", "images", "crop", "measure", "value", "paper")
+_UNKNOWN = "not known"
+
+
+def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_license: str | None) -> str:
+    """What a person who gets the file must know, with the figures that evaluations found for its checkpoint.
+
+    Args:
+        subject: The encoder in the file.
+        exported: The file's content.
+        kind: Its format.
+        file: Its name, without folders.
+        data_license: Licence of the training images.
+    """
+    encoder = subject.encoder
+    trained = encoder.trained_with
+    facts = {
+        "file": f"{file}, for {kind}",
+        "SHA-256": sha256(exported.content).hexdigest(),
+        "encoder": f"{encoder.name}{_settings(encoder.settings)}",
+        "features": f"{subject.features.shape[1]} per image",
+        "method": subject.method,
+        **({"preset": trained["preset"]} if "preset" in trained else {}),  # which only HCSC has
+        "epochs trained": _epochs(encoder.epochs, trained.get("max_epochs")),
+        "data": _data(trained),
+        "licence of the data": data_license or "not given",
+        "crop size": f"{subject.crop_size} x {subject.crop_size} pixels, RGB",
+        "mean": _listed(subject.mean),
+        "standard deviation": _listed(subject.std),
+        "made by": f"solo_hcsc {__version__}",
+    }
+    rows = summary.summarise(results_of(encoder.checkpoint, encoder.fingerprint), encoder.checkpoint.parent)
+    return templating.render(
+        "card.md.j2",
+        title=_text(f"{encoder.name} trained with {subject.method or 'an unknown method'}"),
+        facts={name: _text(value or _UNKNOWN) for name, value in facts.items()},
+        code=Markup(exported.code_for(file)),
+        figures=Markup(summary.markdown(rows, _COLUMNS).strip()) if rows else "",
+        warnings=[_text(warning) for warning in encoder.warnings],
+    )
+
+
+def _text(value: Any) -> Markup:
+    return Markup(summary.as_text(on_one_line(value)))
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return f" ({shown})" if shown else ""
+
+
+def _epochs(done: int | None, asked: Any) -> str | None:
+    return None if done is None else str(done) if asked in (None, done) else f"{done} of {asked}"
+
+
+def _data(trained: Mapping[str, Any]) -> str | None:
+    """The data set's name; folders of one's own by their last parts."""
+    if trained.get("dataset") != "custom":
+        return trained.get("dataset")
+    return f"custom: {Path(str(trained.get('data_dir'))).name}/{trained.get('train_dir')}"
+
+
+def _listed(values: tuple[float, ...] | None) -> str | None:
+    return None if values is None else ", ".join(map(str, values))

@@ -1,0 +1,316 @@
+"""Exported encoders: each file is loaded by its own library and gives the features of the run's encoder."""
+
+import io
+import json
+import pickle
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from tiny import ROOT
+from torch import nn
+
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.flags import EXPORTS
+from solo_hcsc.evaluation import export as exporting
+from solo_hcsc.evaluation.encoders import Encoder, load_encoder
+from solo_hcsc.evaluation.export import Subject, export
+from solo_hcsc.framework import BaseMethod
+from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.report.card import write_card
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+ENCODERS = {
+    "resnet18": ("resnet18", 64, {"cifar": False}),
+    "resnet18 for small images": ("resnet18", 32, {"cifar": True}),
+    "resnet50": ("resnet50", 32, {"cifar": False}),
+    "vit_tiny": ("vit_tiny", 32, {"cifar": False, "img_size": 32, "patch_size": 8}),
+    "swin_tiny": ("swin_tiny", 32, {"cifar": True, "img_size": 32}),
+    "timm/resnet34": ("timm/resnet34", 64, {}),
+    "timm/densenet121": ("timm/densenet121", 64, {}),
+    "timm/efficientnet_lite0": ("timm/efficientnet_lite0", 64, {}),
+    "timm/vit with settings": ("timm/vit_tiny_patch16_224", 48, {"img_size": 48, "depth": 2, "global_pool": "avg"}),
+}
+
+
+def make(case: str) -> Subject:
+    """An encoder whose batch norms have seen images, so that none of its weights is a 0 or a 1 by default."""
+    name, size, settings = ENCODERS[case]
+    torch.manual_seed(1)
+    if name.startswith("timm/"):
+        module = timm.create_model(name.removeprefix("timm/"), num_classes=0, **settings)
+    else:
+        module = bare_method(BaseMethod, encoder=name, backbone_args=settings).encoder
+    with torch.no_grad():
+        module.train()(torch.randn(4, 3, size, size))
+    return Subject(Encoder(module.eval(), name, settings, Path("x.ckpt"), "", epochs=3), "hcsc", size, MEAN, STD)
+
+
+def written(subject: Subject, kind: str, folder: Path, suffix: str | None = None) -> tuple[Path, str]:
+    """The file, and the code that the card has for it."""
+    suffix = suffix or EXPORTS[kind][0]
+    exported = export(subject, kind, suffix)
+    file = folder / f"encoder{suffix}"
+    file.write_bytes(exported.content)
+    return file, exported.code_for(file)
+
+
+def loaded(code: str) -> nn.Module:
+    """What the card's code makes, as a reader runs it."""
+    names: dict = {}
+    exec(code, names)
+    return names["model"]
+
+
+def same(model, subject: Subject, batch: int = 3, size: int | None = None) -> bool:
+    size = size or subject.crop_size
+    images = torch.randn(batch, 3, size, size)
+    with torch.no_grad():
+        expected = subject.encoder.module(images)
+        return torch.allclose(model(images), expected, rtol=0, atol=1e-4 * min(1, float(expected.abs().max())))
+
+
+# ---- timm and torchvision ----
+
+
+@pytest.mark.parametrize(
+    ("case", "suffix"), [*((case, ".safetensors") for case in ENCODERS if case != "resnet50"), ("resnet18", ".pth")]
+)
+def test_timm_loads_every_encoder_strictly(case, suffix, tmp_path):
+    subject = make(case)
+    _, code = written(subject, "timm", tmp_path, suffix)
+    assert len(code.splitlines()) == (5 if case.startswith("resnet18 for") else 3)
+    assert same(loaded(code), subject)
+
+
+def test_timm_takes_the_file_as_its_checkpoint_path(tmp_path):
+    subject = make("vit_tiny")
+    file, _ = written(subject, "timm", tmp_path)
+    settings = {"img_size": 32, "patch_size": 8}
+    model = timm.create_model("vit_tiny_patch16_224", checkpoint_path=str(file), num_classes=0, **settings)
+    assert same(model.eval(), subject)
+
+
+@pytest.mark.parametrize(
+    ("case", "suffix"),
+    [
+        *(("resnet18", suffix) for suffix in EXPORTS["torchvision"]),
+        *((case, ".pth") for case in ("resnet18 for small images", "timm/resnet34", "timm/densenet121")),
+    ],
+)
+def test_torchvision_loads_its_own_models_strictly(case, suffix, tmp_path):
+    subject = make(case)
+    _, code = written(subject, "torchvision", tmp_path, suffix)
+    model = loaded(code)
+    assert type(model).__module__.startswith("torchvision.models")
+    assert same(model, subject)
+
+
+def test_pth_holds_nothing_but_tensors(tmp_path):
+    subject = make("resnet18")
+    file, _ = written(subject, "timm", tmp_path, ".pth")
+    content = torch.load(file, weights_only=True)
+    assert content.keys() == subject.encoder.module.state_dict().keys()
+    assert all(type(value) is torch.Tensor for value in content.values())
+
+
+@pytest.mark.parametrize("case", ["vit_tiny", "timm/efficientnet_lite0"])
+def test_torchvision_names_the_formats_that_fit_instead(case):
+    subject = make(case)
+    with pytest.raises(UserError, match=r"no model with the weights of .*; take timm, safetensors or onnx"):
+        export(subject, "torchvision", ".pth")
+
+
+@pytest.mark.parametrize("kind", ["timm", "torchvision"])
+def test_same_weights_that_mean_other_features_are_refused(kind):
+    subject = make("timm/resnet34")
+    other = timm.create_model("resnet34", num_classes=0, act_layer="gelu")
+    encoder = replace(subject.encoder, module=other)
+    with pytest.raises(UserError, match="resnet34"):
+        export(replace(subject, encoder=encoder), kind, ".pth")
+
+
+# ---- safetensors ----
+
+
+@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny"])
+def test_safetensors_tell_all_that_builds_the_encoder(case, tmp_path):
+    subject = make(case)
+    file, _ = written(subject, "safetensors", tmp_path)
+    with safe_open(file, "pt") as content:
+        weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  it is no dict
+        facts = content.metadata()
+    assert facts.pop("format") == "pt"
+    facts = {name: json.loads(value) for name, value in facts.items()}
+    assert facts["mean"] == list(MEAN)
+    assert facts["std"] == list(STD)
+    assert facts["crop_size"] == [subject.crop_size]
+    assert (facts["method"], facts["epochs"]) == ("hcsc", 3)
+    model = bare_method(BaseMethod, encoder=facts["encoder"], backbone_args=facts["backbone_args"]).encoder.eval()
+    model.load_state_dict(weights)
+    assert same(model, subject)
+    found = load_encoder(file)  # without a flag
+    assert (found.name, found.settings) == (subject.encoder.name, subject.encoder.settings)
+    assert same(found.module.eval(), subject)
+
+
+# ---- ONNX ----
+
+
+@pytest.mark.parametrize("case", ["resnet18 for small images", "timm/vit with settings", "timm/efficientnet_lite0"])
+def test_onnxruntime_gives_the_same_features_for_any_batch(case, tmp_path, capfd):
+    subject = make(case)
+    file, code = written(subject, "onnx", tmp_path)
+    names = {"images": torch.randn(5, 3, *[subject.crop_size] * 2).numpy()}
+    exec(code, names)
+    session = names["session"]
+
+    def model(images: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+    assert names["features"].shape == (5, subject.features.shape[1])
+    assert all(same(model, subject, batch) for batch in (1, 2, 5))
+    if case.startswith("resnet"):
+        assert same(model, subject, 2, size=40)
+    assert capfd.readouterr() == ("", "")
+    graph = onnx.load(file)
+    onnx.checker.check_model(graph, full_check=True)
+    assert {operators.domain for operators in graph.opset_import} == {""}  # no operators of anybody's own
+    assert not graph.functions
+    assert json.loads(session.get_modelmeta().custom_metadata_map["mean"]) == list(MEAN)
+    for path in (str(ROOT), sys.prefix, "site-packages"):
+        assert path.encode() not in file.read_bytes()
+
+    other = replace(subject)
+    other.__dict__["features"] = subject.features + 0.01
+    with pytest.raises(UserError, match="other features"):
+        exporting._check_graph(other, file.read_bytes())
+
+
+# ---- detectron2 ----
+
+
+class ArraysOnly(pickle.Unpickler):
+    """Reads a pickle that may hold NumPy's arrays; any other name in it would be code to run."""
+
+    ALLOWED = (("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"))
+
+    def find_class(self, module: str, name: str):
+        assert (module, name) in self.ALLOWED
+        return super().find_class(module, name)
+
+
+class Normed(nn.Conv2d):
+    """detectron2's convolution: its norm is a part of it, as in `conv1.weight` and `conv1.norm.weight`."""
+
+    def __init__(self, *sizes: int, stride: int = 1) -> None:
+        super().__init__(*sizes, stride=stride, padding=sizes[2] // 2, bias=False)
+        self.norm = nn.BatchNorm2d(sizes[1])
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
+class Block(nn.Module):
+    """detectron2's block: conv1, conv2 and in a bottleneck conv3, and a shortcut; STRIDE_IN_1X1 is False."""
+
+    def __init__(self, before: int, inner: int, after: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        self.shortcut = Normed(before, after, 1, stride=stride) if (before, stride) != (after, 1) else nn.Identity()
+        if bottleneck:
+            self.conv1, self.conv2 = Normed(before, inner, 1), Normed(inner, inner, 3, stride=stride)
+            self.conv3 = Normed(inner, after, 1)
+        else:
+            self.conv1, self.conv2 = Normed(before, inner, 3, stride=stride), Normed(inner, after, 3)
+
+    def forward(self, x):
+        out = self.conv2(F.relu(self.conv1(x)))
+        if hasattr(self, "conv3"):
+            out = self.conv3(F.relu(out))
+        return F.relu(out + self.shortcut(x))
+
+
+class Detectron2ResNet(nn.Module):
+    """The layout that detectron2's `build_resnet_backbone` has: a stem, and stages res2 to res5."""
+
+    def __init__(self, blocks: tuple[int, ...], bottleneck: bool) -> None:
+        super().__init__()
+        self.stem = nn.ModuleDict({"conv1": Normed(3, 64, 7, stride=2)})
+        before = 64
+        for stage, count in enumerate(blocks):
+            inner = 64 * 2**stage
+            after = inner * (4 if bottleneck else 1)
+            strides = [1 if stage == 0 else 2, *[1] * (count - 1)]
+            places = [before, *[after] * (count - 1)]
+            made = [
+                Block(*sizes, bottleneck)
+                for sizes in zip(places, [inner] * count, [after] * count, strides, strict=True)
+            ]
+            self.add_module(f"res{stage + 2}", nn.Sequential(*made))
+            before = after
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.stem["conv1"](x)), 3, stride=2, padding=1)
+        for stage in (self.res2, self.res3, self.res4, self.res5):
+            x = stage(x)
+        return x.mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("case", "blocks", "bottleneck"),
+    [("resnet18", (2, 2, 2, 2), False), ("resnet50", (3, 4, 6, 3), True)],
+)
+def test_detectron2_layout_takes_every_array_and_gives_the_same_features(case, blocks, bottleneck, tmp_path):
+    subject = make(case)
+    file, code = written(subject, "detectron2", tmp_path)
+    assert f"STRIDE_IN_1X1, cfg.INPUT.FORMAT = {50 if bottleneck else 18}, False" in code
+    assert "PIXEL_MEAN, cfg.MODEL.PIXEL_STD = [127.5, 102.0, 76.5], [51.0, 63.75, 76.5]" in code
+    content = ArraysOnly(io.BytesIO(file.read_bytes())).load()
+    assert content.keys() == {"model", "__author__", "matching_heuristics"}
+    assert content["matching_heuristics"] is True
+    assert content["__author__"] != "Caffe2"  # whose names it would convert once more
+    assert all(type(value) is np.ndarray for value in content["model"].values())
+    model = Detectron2ResNet(blocks, bottleneck).eval()
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in content["model"].items()})
+    assert same(model, subject)
+
+
+@pytest.mark.parametrize("case", ["resnet18 for small images", "vit_tiny"])
+def test_detectron2_has_no_other_encoders(case):
+    subject = make(case)
+    with pytest.raises(UserError, match="ResNets with the ImageNet stem only, not"):
+        export(subject, "detectron2", ".pkl")
+
+
+# ---- facts ----
+
+
+@pytest.mark.parametrize(("dataset", "mean"), [("custom", [0.1, 0.2, 0.3]), ("cifar10", [0.4914, 0.4822, 0.4465])])
+def test_normalisation_is_what_the_run_really_used(dataset, mean, tmp_path, untrained):
+    """solo-learn has CIFAR's own colours, whatever the flags in args.json say."""
+    (tmp_path / "x.pth").write_bytes(untrained.read_bytes())
+    flags = {"dataset": dataset, "crop_size": [32, 16], "mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}
+    (tmp_path / "args.json").write_text(json.dumps(flags))
+    found = Subject.load(tmp_path, None, None, None)
+    assert list(found.mean) == mean
+    assert found.crop_size == 32
+
+
+def test_card_has_warnings_and_shows_text_as_it_is(tmp_path):
+    subject = make("resnet18")
+    file = tmp_path / "x.ckpt"
+    file.write_bytes(b"")
+    encoder = replace(subject.encoder, checkpoint=file, warnings=("few clusters | <b>bad</b>",))
+    one = replace(subject, encoder=encoder)
+    card = write_card(one, export(one, "safetensors", ".safetensors"), "safetensors", "e.safetensors", "CC\nBY <x>")
+    assert "- few clusters \\| &lt;b&gt;bad&lt;/b&gt;" in card
+    assert "| licence of the data | CC\\\\nBY &lt;x&gt; |" in card
+    assert "No evaluation of this checkpoint was found." in card
+    assert "load_file('e.safetensors')" in card
