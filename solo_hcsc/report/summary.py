@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from solo_hcsc.cli.console import judged
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
 from solo_hcsc.report import templating
@@ -49,6 +50,7 @@ class SummaryRow(NamedTuple):
     value: str
     paper: str
     seconds: str
+    judged: str  # the run's measures without labels
     warnings: str  # of pretraining
     checkpoint: str
 
@@ -136,6 +138,7 @@ def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
             " / ".join(_figure(evaluation, value) for value in named.values()),
             "" if found is None else _published(found),
             f"{result['seconds']:.0f}",
+            ", ".join(f"{name} {value}" for name, value in judged(result.get("pretraining", {})).items()),
             "; ".join(result.get("warnings", [])),
             str(checkpoint),
         )

@@ -13,7 +13,8 @@ from solo_hcsc.evaluation.results import versions
 from solo_hcsc.study.record import MEASURES, Comparison, Cost, Evaluated, Measure, Row, SeedRun
 from solo_hcsc.study.runner import Finished
 
-_CURVES = ("val_knn_acc1", "val_acc1", "left_out")  # beginnings of names in metrics.csv
+# Beginnings of names in metrics.csv.
+_CURVES = ("val_knn_acc1", "val_acc1", "left_out", "rankme", "alignment", "uniformity", "dead_dimensions")
 
 
 def tally(

@@ -1,7 +1,7 @@
 """Judges the encoder after every epoch of pretraining without labels, by what the epoch has computed anyway."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,8 +38,8 @@ class JudgeEpoch(Callback):
         self._features.clear()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._hook is not None:
-            self._views = batch[1][: pl_module.num_large_crops] if isinstance(batch[1], list) else [batch[1]]
+        if isinstance(pl_module, BaseMethod):
+            self._views = batch[1][: pl_module.num_large_crops] if isinstance(batch[1], list) else []
             self._awaits_first_view = True
 
     def _take(self, encoder: nn.Module, inputs: Any, output: torch.Tensor) -> None:
@@ -53,22 +53,22 @@ class JudgeEpoch(Callback):
         if not self._features:
             return
         each = max(1, IMAGES // trainer.world_size)
-        features = _of_all(torch.cat([*self._features])[-each:], pl_module)
-        pairs = [_of_all(view, pl_module) for view in self._pairs(trainer, pl_module)]
+        features = _of_all(torch.cat([*self._features])[-each:], trainer)
+        pairs = [_of_all(view, trainer) for view in self._pairs(trainer, pl_module)]
         self._features.clear()
         self._views = []
         if trainer.is_global_zero:
             judged = {"rankme": rankme(features), "uniformity": uniformity(features)}
             judged["dead_dimensions"] = dead_dimensions(features)
-            if len(pairs) == 2:
-                judged["alignment"] = alignment(*pairs)
+            if pairs:
+                judged["alignment"] = alignment(pairs[0], pairs[1])
             pl_module.log_dict(judged, rank_zero_only=True)
 
     @torch.no_grad()
-    def _pairs(self, trainer: Trainer, pl_module: LightningModule) -> list[torch.Tensor]:
-        """Features of two views of a few images of the last batch; empty for a method with one view."""
+    def _pairs(self, trainer: Trainer, pl_module: Any) -> Sequence[torch.Tensor]:
+        """Features of two views of a few images of the last batch; none for a method with one view."""
         if len(self._views) < 2:
-            return []
+            return ()
         first, second, *_ = self._views
         of_epoch = int(trainer.num_training_batches) * len(first)  # of this process
         number = max(-(-PAIRS // trainer.world_size), int(of_epoch * SHARE))
@@ -78,7 +78,7 @@ class JudgeEpoch(Callback):
         with trainer.precision_plugin.forward_context():
             found = encoder(torch.cat([first[:number], second[:number]]))
         encoder.train(was_training)
-        return list(found.chunk(2))
+        return found.chunk(2)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._remove()
@@ -92,15 +92,6 @@ class JudgeEpoch(Callback):
             self._hook = None
 
 
-def _of_all(features: torch.Tensor, pl_module: LightningModule) -> torch.Tensor:
-    """Features (n, D) of all processes."""
-    gathered = pl_module.all_gather(features.float())
-    return gathered.flatten(0, -2).cpu()
-
-
-def in_short(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """What a line says of the measures that there are; dead dimensions only if there are some."""
-    forms = {"rankme": ("rank", ".0f"), "alignment": ("alignment", ".2f"), "uniformity": ("uniformity", ".2f")}
-    shown = {short: format(float(metrics[name]), form) for name, (short, form) in forms.items() if name in metrics}
-    dead = float(metrics.get("dead_dimensions", 0))
-    return shown | ({"dead": f"{dead:.1%}"} if dead > 0 else {})
+def _of_all(features: torch.Tensor, trainer: Trainer) -> torch.Tensor:
+    """Features (n, D) of all processes, on the host."""
+    return trainer.strategy.all_gather(features.float()).flatten(0, -2).cpu()

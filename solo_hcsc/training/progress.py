@@ -9,10 +9,9 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 from tqdm import tqdm
 
-from solo_hcsc.cli.console import clock
+from solo_hcsc.cli.console import clock, judged
 from solo_hcsc.cli.errors import is_main_process
 from solo_hcsc.training.callbacks import EpochCost
-from solo_hcsc.training.judging import in_short
 
 INSTANCES = "instance_loss_0"  # of HCSC's bottom level
 CLASSIFIERS = ("train_class_loss_step", "train_momentum_class_loss_step")
@@ -65,7 +64,7 @@ class LossBar(TQDMProgressBar):
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._judged = in_short(trainer.callback_metrics)
+        self._judged = judged(trainer.callback_metrics)
         super().on_train_epoch_end(trainer, pl_module)
         self._judged = {}
 
@@ -111,7 +110,7 @@ class EpochLines(Callback):
             parts[0] += f" (of instances {float(trainer.callback_metrics[INSTANCES]):.3f})"
         shown = (name for name in self._SHOWN if name in trainer.callback_metrics)
         parts += [f"{name} {float(trainer.callback_metrics[name]):.1f}" for name in shown]
-        parts += [f"{name} {value}" for name, value in in_short(trainer.callback_metrics).items()]
+        parts += [f"{name} {value}" for name, value in judged(trainer.callback_metrics).items()]
         parts += [f"{now - self._epoch_started:.0f} s", f"{self._cost.images_per_second:.0f} images/s"]
         line = f"epoch {epoch}/{trainer.max_epochs}: {', '.join(parts)}"
         left = (trainer.max_epochs or epoch) - epoch
