@@ -50,8 +50,8 @@ class SummaryRow(NamedTuple):
     value: str
     paper: str
     seconds: str
-    judged: str  # the run's measures without labels
     warnings: str  # of pretraining
+    judged: str  # the run's measures without labels
     checkpoint: str
 
 
@@ -138,8 +138,8 @@ def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
             " / ".join(_figure(evaluation, value) for value in named.values()),
             "" if found is None else _published(found),
             f"{result['seconds']:.0f}",
-            ", ".join(f"{name} {value}" for name, value in judged(result.get("pretraining", {})).items()),
             "; ".join(result.get("warnings", [])),
+            ", ".join(f"{name} {value}" for name, value in judged(result.get("pretraining", {})).items()),
             str(checkpoint),
         )
 
