@@ -130,9 +130,7 @@ def released_local(crops, keys, queue, keep, tau, prototypes, taus, clusters, pr
 
 
 def rankme(features, epsilon=1e-7):
-    """RankMe: singular values as roots of the eigenvalues of the Gram matrix."""
-    eigenvalues = np.linalg.eigvalsh(features @ features.T)
-    singular = [np.sqrt(max(value, 0.0)) for value in sorted(eigenvalues)[::-1][: min(features.shape)]]
+    singular = np.linalg.svd(features, compute_uv=False)
     shares = [value / sum(singular) + epsilon for value in singular]
     return np.exp(-sum(share * np.log(share) for share in shares))
 

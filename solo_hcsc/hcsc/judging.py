@@ -30,7 +30,11 @@ def rankme(features: torch.Tensor, eps: float = 1e-7) -> float:
     """
     if not torch.isfinite(features).all() or not features.any():
         return math.nan
-    singular = torch.linalg.svdvals(features.double().cpu())
+    values = features.double()
+    gram = values @ values.T if len(values) < values.size(1) else values.T @ values
+    singular = (
+        torch.linalg.eigvalsh(gram.cpu()).clamp(min=0).sqrt()
+    )  # half the time of svdvals; small ones are below eps
     shares = singular / singular.sum() + eps
     return float((-shares * shares.log()).sum().exp())
 

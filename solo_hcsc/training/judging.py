@@ -13,7 +13,7 @@ from solo_hcsc.hcsc.judging import alignment, dead_dimensions, rankme, uniformit
 
 IMAGES = 512  # at the end of an epoch, of all processes
 PAIRS = 8  # at least, for the alignment
-SHARE = 1 / 64  # of the epoch's images: what goes through the encoder once more, as pairs
+SHARE = 1 / 100  # of the epoch's images: what goes through the encoder once more, as pairs
 
 
 class JudgeEpoch(Callback):
@@ -39,7 +39,7 @@ class JudgeEpoch(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if isinstance(pl_module, BaseMethod):
-            self._views = batch[1][: pl_module.num_large_crops] if isinstance(batch[1], list) else []
+            self._views = [] if isinstance(batch[1], torch.Tensor) else batch[1][: pl_module.num_large_crops]
             self._awaits_first_view = True
 
     def _take(self, encoder: nn.Module, inputs: Any, output: torch.Tensor) -> None:
