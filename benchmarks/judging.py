@@ -1,8 +1,8 @@
 """Measures without labels: what they cost of an epoch, and how they moved along with KNN in the runs of a folder.
 
 Cost: CPU time in the callback that judges, hooks included, over that of the whole epoch, in one-sided HCSC, whose epoch
-is the shortest. Runs: Spearman's rank correlation with KNN on held-out images, over the epochs of each run, over the
-changes from epoch to epoch of all runs, and over the runs as they ended.
+is the shortest. Runs: Spearman's rank correlation with KNN on held-out images, over the epochs of each run, with
+and without its first, over the changes from epoch to epoch of all runs, and over the runs as they ended.
 """
 
 import statistics
@@ -73,7 +73,7 @@ def main() -> None:
     if runs:
         measure.show(["run", "epochs", "KNN", *JUDGED], [(r["run"], r["epochs"], *r["last"].values()) for r in runs])
         measure.show(
-            ["measure", "within runs, median", "least", "most", "of changes", "at the end", "low", "high", "p"],
+            ["measure", "within runs", "after epoch 1", "of changes", "at the end", "low", "high", "p"],
             [shown(m) for m in measures],
         )
     measure.write("judging", args, costs, runs=runs, measures=measures)
@@ -116,15 +116,16 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
 def correlations(name: str, runs: Sequence[dict[str, Any]], seed: int) -> dict[str, Any]:
     """Spearman's rank correlation of a measure with KNN; None where one of them does not vary."""
     curves = [run["curves"] for run in runs]
-    within = [rho for one in curves if (rho := spearman(one[name], one[KNN])) is not None]
+    within, later = ([spearman(one[name][first:], one[KNN][first:]) for one in curves] for first in (0, 1))
     changes = [np.concatenate([np.diff(one[which]) for one in curves]) for which in (name, KNN)]
     ends = [np.array([run["last"][which] for run in runs]) for which in (name, KNN)]
-    result = {"measure": name, "runs": len(runs), "within": within, "changes": spearman(*changes)}
-    result |= {"number_of_changes": len(changes[0]), "at_end": spearman(*ends), "low": None, "high": None, "p": None}
+    result = {"measure": name, "runs": len(runs), "within": known(within), "later": known(later)}
+    result |= {"changes": spearman(*changes), "number_of_changes": len(changes[0])}
+    result |= {"at_end": spearman(*ends), "low": None, "high": None, "p": None}
     if result["at_end"] is not None and len(runs) > 3:
         random = np.random.default_rng(seed)
         drawn = [spearman(*(e[pick] for e in ends)) for pick in random.integers(len(runs), size=(RESAMPLED, len(runs)))]
-        low, high = np.quantile([rho for rho in drawn if rho is not None], [0.025, 0.975])
+        low, high = np.quantile(known(drawn), [0.025, 0.975])
         shuffled = [abs(spearman(random.permutation(ends[0]), ends[1]) or 0.0) for _ in range(RESAMPLED)]
         reached = sum(rho >= abs(result["at_end"]) - 1e-12 for rho in shuffled)
         result |= {"low": float(low), "high": float(high), "p": (reached + 1) / (RESAMPLED + 1)}
@@ -135,12 +136,17 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
     return None if np.ptp(x) == 0 or np.ptp(y) == 0 else float(stats.spearmanr(x, y).statistic)
 
 
-def shown(found: dict[str, Any]) -> tuple[Any, ...]:
-    within = found["within"] or [None]
-    middle = statistics.median(within) if found["within"] else None
-    rest = (found[name] for name in ("changes", "at_end", "low", "high", "p"))
-    figures = [middle, min(within, default=None), max(within, default=None), *rest]
-    return (found["measure"], *("" if value is None else f"{value:.2f}" for value in figures))
+def known(rhos: Sequence[float | None]) -> list[float]:
+    return [rho for rho in rhos if rho is not None]
+
+
+def shown(found: dict[str, Any]) -> tuple[str, ...]:
+    spreads = [
+        f"{statistics.median(rhos):.2f} ({min(rhos):.2f} to {max(rhos):.2f})" if (rhos := found[which]) else ""
+        for which in ("within", "later")
+    ]
+    rest = [found[name] for name in ("changes", "at_end", "low", "high", "p")]
+    return (found["measure"], *spreads, *("" if value is None else f"{value:.2f}" for value in rest))
 
 
 if __name__ == "__main__":
