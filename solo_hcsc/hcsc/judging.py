@@ -39,7 +39,7 @@ def rankme(features: torch.Tensor, eps: float = 1e-7) -> float:
 
 
 def alignment(z1: torch.Tensor, z2: torch.Tensor, alpha: float = 2.0) -> float:
-    """Alignment (Wang & Isola, ICML 2020, Section 4.1.1): mean distance to the power alpha of positive pairs.
+    """Alignment (Wang & Isola, ICML 2020, Section 4.1): mean distance to the power alpha of positive pairs.
 
     Args:
         z1: (n, D) features of n images; they are scaled to unit length here.
@@ -58,7 +58,7 @@ def alignment(z1: torch.Tensor, z2: torch.Tensor, alpha: float = 2.0) -> float:
 
 
 def uniformity(z: torch.Tensor, t: float = 2.0) -> float:
-    """Uniformity (Wang & Isola, ICML 2020, Section 4.1.2): log of the mean Gaussian potential of all pairs.
+    """Uniformity (Wang & Isola, ICML 2020, Section 4.1): log of the mean Gaussian potential of all pairs.
 
     Args:
         z: (n, D) features of n >= 2 images; they are scaled to unit length here.
