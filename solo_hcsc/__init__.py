@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
     from solo_hcsc.hcsc.errors import ArgumentError
     from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
+    from solo_hcsc.hcsc.judging import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
 
@@ -35,12 +36,16 @@ __all__ = [
     "RunTree",
     "SelectiveCoding",
     "__version__",
+    "alignment",
     "build_hierarchy",
+    "dead_dimensions",
     "embed",
     "features_of",
     "knn_accuracy",
     "load_encoder",
     "load_tree",
+    "rankme",
+    "uniformity",
 ]
 
 _ROOMS = {
@@ -49,6 +54,7 @@ _ROOMS = {
     "hcsc.coding": ("SelectiveCoding", "Coded"),
     "hcsc.processes": ("Processes",),
     "hcsc.hierarchy": ("Hierarchy", "Level", "build_hierarchy"),
+    "hcsc.judging": ("rankme", "alignment", "uniformity", "dead_dimensions"),
     "framework.method": ("HCSC",),
     "evaluation.encoders": ("Encoder", "RunTree", "load_encoder", "load_tree"),
     "evaluation.features": ("features_of",),

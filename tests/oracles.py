@@ -1,4 +1,4 @@
-"""Plain-loop versions of the paper's equations, written from the paper alone, in float64."""
+"""Plain-loop versions of the papers' equations, written from the papers alone, in float64."""
 
 import numpy as np
 
@@ -127,3 +127,25 @@ def released_local(crops, keys, queue, keep, tau, prototypes, taus, clusters, pr
         total += released_instance(crop, keys, queue, keep, tau)
         total += released_prototype(crop, prototypes, taus, clusters, keep_prototypes, highest)
     return total
+
+
+def rankme(features, epsilon=1e-7):
+    singular = np.linalg.svd(features, compute_uv=False)
+    shares = [value / sum(singular) + epsilon for value in singular]
+    return np.exp(-sum(share * np.log(share) for share in shares))
+
+
+def alignment(z1, z2, alpha):
+    pairs = [(a / np.linalg.norm(a), b / np.linalg.norm(b)) for a, b in zip(z1, z2, strict=True)]
+    return np.mean([np.linalg.norm(a - b) ** alpha for a, b in pairs])
+
+
+def uniformity(z, t):
+    unit = [row / np.linalg.norm(row) for row in z]
+    potentials = [np.exp(-t * np.sum((unit[i] - unit[j]) ** 2)) for i in range(len(z)) for j in range(i)]
+    return np.log(np.mean(potentials))
+
+
+def dead_dimensions(features, still):
+    scale = np.sqrt(sum(value**2 for row in features for value in row) / features.size)
+    return np.mean([np.sqrt(np.mean((column - np.mean(column)) ** 2)) <= still * scale for column in features.T])

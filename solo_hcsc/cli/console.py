@@ -1,6 +1,6 @@
-"""Text for the terminal: aligned tables and times."""
+"""Text for the terminal: aligned tables, times and measures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from solo_hcsc.cli.errors import is_main_process
@@ -38,6 +38,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def score(value: float, digits: int = 3) -> str:
     """An agreement such as AMI; adding makes 0 of -0, which its chance correction leaves."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def judged(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """The measures without labels that there are, in short; dead dimensions only if there are some."""
+    forms = {"rankme": ("rank", ".0f"), "alignment": ("alignment", ".2f"), "uniformity": ("uniformity", ".2f")}
+    shown = {short: format(float(metrics[name]), form) for name, (short, form) in forms.items() if name in metrics}
+    dead = float(metrics.get("dead_dimensions", 0))
+    return shown | ({"dead": f"{dead:.1%}"} if dead > 0 else {})
 
 
 def cell(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Evaluation results on disk: one JSON file each; and a run's metrics.csv."""
 
+import contextlib
 import csv
 import glob
 import json
@@ -23,6 +24,7 @@ _PACKAGES = (
     *("solo_hcsc", "solo-learn", "torch", "torchvision", "pytorch-lightning", "torchmetrics", "timm", "numpy"),
     *("scikit-learn", "faiss-cpu", "faiss-gpu"),
 )
+JUDGED = ("rankme", "alignment", "uniformity", "dead_dimensions")  # in metrics.csv
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,18 @@ def _pretraining(trained: Mapping[str, Any], encoder: "Encoder") -> dict[str, An
         known["multi_crop"] = trained["num_small_crops"] > 0
     if encoder.epochs is not None:
         known["epochs"] = encoder.epochs  # that it was really trained for
+        known |= _judged(encoder.checkpoint.with_name("metrics.csv"), encoder.epochs)
     return {"encoder": encoder.name, **known}
+
+
+def _judged(file: Path, epochs: int) -> dict[str, float]:
+    """The measures without labels that a run logged in the last of so many epochs; none of a foreign or older run."""
+    if not file.is_file():
+        return {}
+    with contextlib.suppress(UserError):  # an evaluation is not lost for them
+        found = read_metrics(file, JUDGED.__contains__)
+        return {name: values[epochs - 1] for name, values in found.items() if epochs - 1 in values}
+    return {}
 
 
 def versions(*others: str) -> dict[str, str]:

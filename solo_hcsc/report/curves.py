@@ -16,6 +16,13 @@ _CURVES = {
     "val_knn_acc1": ("KNN accuracy while training", "KNN accuracy, %"),
     "val_acc1": ("Online linear accuracy", "online linear accuracy, %"),
 }
+_SAMPLE = "Of the encoder's features of the epoch's last images, without labels. Mean over seeds."
+_JUDGED = {
+    "rankme": ("RankMe", "effective rank", f"How many directions the features fill. {_SAMPLE}"),
+    "alignment": ("Alignment", "squared distance", f"How far two views of an image are apart. {_SAMPLE}"),
+    "uniformity": ("Uniformity", "log potential", f"The lower, the more evenly directions are spread. {_SAMPLE}"),
+    "dead_dimensions": ("Dead dimensions", "share of dimensions", f"Dimensions that do not vary. {_SAMPLE}"),
+}
 _LEVELS = ("-", "--", ":", "-.")
 _PRECISION = "left_out_precision_"
 
@@ -98,6 +105,17 @@ def plots(comparison: Comparison) -> list[Plot]:
     )
     title = "Precision of left-out negatives"
     found.append(Plot("left-out-precision", title, caption, "epoch", "precision, %", precision, names))
+    return [plot for plot in found if plot.lines]
+
+
+def judged_plots(comparison: Comparison) -> list[Plot]:
+    """One over epochs for each measure without labels that there is."""
+    names = [row.name for row in comparison.rows]
+    found = []
+    for curve, (title, y_label, caption) in _JUDGED.items():
+        means = [_mean([run for run in row.runs if run.curves.get(curve)], curve) for row in comparison.rows]
+        lines = [Line([(epoch + 1, value) for epoch, value in mean], row) for row, mean in enumerate(means) if mean]
+        found.append(Plot(curve.replace("_", "-"), title, caption, "epoch", y_label, lines, names))
     return [plot for plot in found if plot.lines]
 
 

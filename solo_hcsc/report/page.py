@@ -104,15 +104,20 @@ def render(report: Report) -> str:
         _Label(row.name, figures.colour(place, len(comparison.rows))) for place, row in enumerate(comparison.rows)
     ]
     rows = list(zip(labels, comparison.rows, strict=True))
+    learning, judged = (
+        [_shown(plot.picture(), plot.name) for plot in plots]
+        for plots in (curves.plots(comparison), curves.judged_plots(comparison))
+    )
     parts = {
         "results": _results(comparison, rows),
-        "curves": [_shown(plot.picture(), plot.name) for plot in curves.plots(comparison)],
+        "curves": learning or judged,
         "cost": _cost(comparison, rows),
         "analysis": list(_analyses(report, rows)),
     }
     return templating.render(
         "report.html.j2",
         **parts,
+        folded_curves=judged if learning else [],
         sections={name: title for name, title in _SECTIONS.items() if parts.get(name, True)},
         title=report.title,
         kicker="Ablation" if comparison.ablates else "Comparison of methods",

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from solo_hcsc.cli.console import judged
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
 from solo_hcsc.report import templating
@@ -50,6 +51,7 @@ class SummaryRow(NamedTuple):
     paper: str
     seconds: str
     warnings: str  # of pretraining
+    judged: str  # the run's measures without labels
     checkpoint: str
 
 
@@ -138,6 +140,7 @@ def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
             "" if found is None else _published(found),
             f"{result['seconds']:.0f}",
             "; ".join(result.get("warnings", [])),
+            ", ".join(f"{name} {value}" for name, value in judged(result.get("pretraining", {})).items()),
             str(checkpoint),
         )
 

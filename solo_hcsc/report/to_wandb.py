@@ -20,7 +20,8 @@ def log_comparison(comparison: Comparison, wandb: Wandb, folder: Path) -> str:
         for name, measure in row.measures.items():
             numbers[f"{row.name}/{name}"] = measure.mean
             numbers[f"{row.name}/{name}_spread"] = measure.spread
-    pictures = [plot.picture(legend=True) for plot in curves.plots(comparison)]
+    plots = [*curves.plots(comparison), *curves.judged_plots(comparison)]
+    pictures = [plot.picture(legend=True) for plot in plots]
     return log_pictures(pictures, numbers, replace(wandb, name=wandb.name or comparison.title), folder)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from solo_hcsc.evaluation.results import versions
+from solo_hcsc.evaluation.results import JUDGED, versions
 from solo_hcsc.study.record import MEASURES, Comparison, Cost, Evaluated, Measure, Row, SeedRun
 from solo_hcsc.study.runner import Finished
 
-_CURVES = ("val_knn_acc1", "val_acc1", "left_out")  # beginnings of names in metrics.csv
+_CURVES = ("val_knn_acc1", "val_acc1", "left_out", *JUDGED)  # beginnings of names in metrics.csv
 
 
 def tally(

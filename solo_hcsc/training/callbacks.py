@@ -178,18 +178,38 @@ class PlateausBeforeSaving(Callback):
 
 
 class EpochCost(Callback):
-    """Logs what each epoch took: its seconds, and the most memory that the main process had until then."""
+    """Logs what each epoch took: its seconds, images per second, and the most memory of the main process until then."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._started = time.monotonic()
+        self.on_train_epoch_start(trainer, pl_module)  # not called by a run that goes on within an epoch
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.monotonic()
+        self._validating = 0.0  # seconds
+        self._images = 0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._images += len(batch[-1]) * trainer.world_size
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._paused = time.monotonic()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self._validating += time.monotonic() - self._paused
+
+    @property
+    def images_per_second(self) -> float:
+        """Training images of all processes since the epoch began, by its seconds without validation."""
+        return self._images / (time.monotonic() - self._started - self._validating)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         cost = {"epoch_seconds": time.monotonic() - self._started, "memory_mb": memory / 1e6}
+        cost["images_per_second"] = self.images_per_second
         if pl_module.device.type == "cuda":
             cost["gpu_memory_mb"] = torch.cuda.max_memory_allocated(pl_module.device) / 1e6
         pl_module.log_dict(cost, rank_zero_only=True)

@@ -27,6 +27,7 @@ from solo_hcsc.training.callbacks import (
     StopOnNonFiniteLoss,
 )
 from solo_hcsc.training.checkpoints import progress
+from solo_hcsc.training.judging import JudgeEpoch
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.progress import progress_callback
 from solo_hcsc.training.saving import DISK_ERRORS, Checkpoints, as_recorded, check_space, remove_unfinished
@@ -80,7 +81,8 @@ class Run:
         on_cpu = devices.accelerator == "cpu"
         hidden = loop.progress_bar_refresh_rate == 0 or not loop.enable_progress_bar
         refresh = loop.progress_bar_refresh_rate or (1 if on_cpu else 20)  # showing the loss makes a GPU wait
-        shown = None if hidden else progress_callback(refresh)
+        cost = EpochCost()
+        shown = None if hidden else progress_callback(refresh, cost)
         return Trainer(
             accelerator=devices.accelerator,
             devices=devices.devices,
@@ -120,7 +122,8 @@ class Run:
                 PlateausBeforeSaving(),
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
                 LookAtEpoch(),
-                EpochCost(),  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
+                JudgeEpoch(),
+                cost,  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
                 self.checkpoints,
                 EndTogether(self.checkpoints),
                 *([shown] if shown else []),

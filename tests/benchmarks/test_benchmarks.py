@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import epoch, measure, scaling, startup
+from benchmarks import epoch, judging, measure, scaling, startup
 from solo_hcsc.__main__ import known
 
 original = epoch.Pretraining.epoch
@@ -141,3 +141,29 @@ def test_startup_has_every_commands_help_and_its_goal():
 def test_command_that_fails_is_not_timed():
     with pytest.raises(RuntimeError, match="nowhere: no such command"):
         startup.run([sys.executable, "-m", "solo_hcsc", "nowhere"])
+
+
+def test_judging(tmp_path, capsys):
+    for number, sign in enumerate((1, 1, 1, -1, 1)):
+        folder = tmp_path / "runs" / f"run {number}"
+        folder.mkdir(parents=True)
+        rows = [(epoch, 20 + sign * epoch + number, 10 + epoch, 0, -epoch, -1) for epoch in range(4 - (number > 3))]
+        head = "epoch,val_knn_acc1,rankme,dead_dimensions,alignment,uniformity"
+        (folder / "metrics.csv").write_text("\n".join([head, *(",".join(map(str, row)) for row in rows)]))
+    record = run("judging", tmp_path, "--threads", "1", "--images", "24", "--runs", tmp_path / "runs")
+    assert record["rows"][0]["share"] > 0
+    assert [one["run"] for one in record["runs"]] == [f"run {number}" for number in range(4)], "one is not finished"
+    rank, align, uniform, dead = record["measures"]
+    assert rank["within"] == [1, 1, 1, -1]
+    assert align["within"] == [-1, -1, -1, 1]
+    assert (rank["at_end"], uniform["within"], dead["changes"]) == (None, [], None), "what does not vary has none"
+    assert "of changes" in capsys.readouterr().out
+
+
+def test_rank_correlation_over_runs_has_its_uncertainty():
+    runs = [{"last": {"rankme": rank, judging.KNN: knn}, "curves": {"rankme": [1, 2], judging.KNN: [1, 2]}}
+            for rank, knn in enumerate((1, 3, 2, 5, 4, 7, 6, 9))]  # fmt: skip
+    found = judging.correlations("rankme", runs, seed=0)
+    assert found["at_end"] == pytest.approx(1 - 6 * 6 / (8 * 63))
+    assert found["low"] < found["at_end"] <= found["high"] <= 1
+    assert found["p"] < 0.01

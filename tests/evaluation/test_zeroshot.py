@@ -1,3 +1,4 @@
+import csv
 import json
 import math
 import shlex
@@ -16,6 +17,7 @@ from solo_hcsc.data import cub
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.knn import accuracies
+from solo_hcsc.evaluation.results import JUDGED
 from solo_hcsc.framework.repairs import knn_metric
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --k 1 4".split()
@@ -136,6 +138,9 @@ def test_cub_is_classified_by_a_pretrained_encoder(hcsc_run, tmp_path, capsys):
     where = ["--dataset", "cub", "--data_dir", tmp_path, "--pretrained_feature_extractor", hcsc_run]
     run_here("zeroshot", *where, *FLAGS)
     result = json.loads(only(hcsc_run, "zeroshot-cub-*.json").read_text())
+    rows = csv.DictReader((hcsc_run / "metrics.csv").open())
+    last = [row for row in rows if row["epoch"] == "1" and row["rankme"]][-1]
+    assert {name: result["pretraining"][name] for name in JUDGED} == {name: float(last[name]) for name in JUDGED}
     assert (result["evaluation"], result["method"], result["dataset"]) == ("zeroshot", "hcsc", "cub")
     assert (result["data"]["train_images"], result["data"]["val_images"]) == (6, 6)
     assert [row["k"] for row in result["settings"]["all"]] == [1, 4]

@@ -225,6 +225,25 @@ def test_curves_count_epochs_from_one_and_average_seeds_where_all_have_values(tm
     assert figures.to_png(pictures["val_acc1-time"].picture(legend=True).draw)[:4] == b"\x89PNG"
 
 
+def test_measures_without_labels_are_folded_beside_accuracies_and_shown_where_there_are_none(tmp_path):
+    content = comparison({"hcsc": [40.0, 42.0], "swav": [39.0]})
+    judged = {"rankme": [[0, 20.0], [1, 30.0]], "dead_dimensions": [[0, 0.5], [1, None]]}
+    content["rows"][0]["runs"][0]["curves"] |= judged
+    write(tmp_path, content)
+    plots = {plot.name: plot for plot in curves.judged_plots(record.read(tmp_path))}
+    assert list(plots) == ["rankme", "dead-dimensions"]
+    assert [(line.row, list(line.points)) for line in plots["rankme"].lines] == [(0, [(1, 20.0), (2, 30.0)])]
+    page = page_of(tmp_path)
+    assert "Measures without labels" in page.texts
+    assert {"RankMe", "Dead dimensions"} <= set(page.texts)
+    for row in content["rows"]:
+        for run in row["runs"]:
+            run["curves"] = judged
+    page = page_of(write(tmp_path, content))
+    assert "curves" in page.ids
+    assert "Measures without labels" not in page.texts
+
+
 def test_names_are_text_and_never_markup(nasty):
     page = page_of(nasty)
     assert not {"script", "img"} & set(page.tags)

@@ -65,6 +65,15 @@ def test_papers_figures_stand_beside_matching_rows_only(tmp_path, capsys):
         assert text.splitlines()[2].split(" | ")[9] == expected, one
 
 
+def test_measures_without_labels_of_the_run_stand_beside_its_result(tmp_path, capsys):
+    judged = {"rankme": 87.4, "alignment": 0.312, "uniformity": -1.518}
+    said = "rank 87, alignment 0.31, uniformity -1.52"
+    _, text, page = summary_of(tmp_path, capsys, result(**judged), result(**judged, dead_dimensions=0.25), result())
+    cells = sorted(line.split(" | ")[12] for line in text.splitlines()[2:5])
+    assert cells == ["", said, f"{said}, dead 25.0%"]
+    assert said in page
+
+
 def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
     ways = [
         {"name": "k-means k=1000", "kind": "k-means", "nmi": 0.5, "ami": 0.4},
@@ -145,7 +154,7 @@ def test_names_are_escaped(tmp_path, capsys):
     assert f"{nasty}, 200 epochs" in cells.texts
     assert "&lt;script&gt;" in page
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
-    assert all(line.replace("\\|", "").count("|") == 14 for line in text.splitlines()[:3])
+    assert all(line.replace("\\|", "").count("|") == 15 for line in text.splitlines()[:3])
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,14 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
         assert row in text
     assert "NMI / AMI / AMI, 3 groups / AMI, 2 groups" in text
     assert "hierarchy level 3 (" in text
+
+
+def test_runs_that_are_judged_differ_by_method_and_setting_only_and_never_see_test_images():
+    """Every command is parsed as a user's would be."""
+    runs = [flags for name, flags in commands_of(ROOT / "scripts" / "judging" / "cifar10.sh") if name == "pretrain"]
+    parsed = [pretrain.parse(flags) for flags in runs]
+    assert len({flags.name for flags in parsed}) == len(parsed) == 15
+    assert {flags.method for flags in parsed} == {"hcsc", "mocov2plus", "swav", "simclr", "vicreg"}
+    assert {(flags.train_dir, flags.val_dir, flags.max_epochs, flags.knn_eval) for flags in parsed} == {
+        (Path("train"), Path("val"), 8, True)
+    }

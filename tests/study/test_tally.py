@@ -32,7 +32,12 @@ def finished(name, seed, acc1, pace, epochs=2):
         folder=Path("out", name, f"seed-{seed}"),
         command=f"solo-hcsc pretrain --seed {seed}",
         results={"knn": {**result, "metrics": {"acc1": acc1}}, "clustering": {**result, **clustering}},
-        curves={"val_acc1": [(0, 1.0), (1, 2.0)], "left_out_0": [(1, 0.1)], "epoch_seconds": [(0, 3.0)]},
+        curves={
+            "val_acc1": [(0, 1.0), (1, 2.0)],
+            "left_out_0": [(1, 0.1)],
+            "rankme": [(1, 9.0)],
+            "epoch_seconds": [(0, 3.0)],
+        },
         cost={"epochs": epochs, "seconds": epochs * pace, "epoch_seconds": pace, "peak_memory": 1e9 + seed},
     )
 
@@ -59,7 +64,7 @@ def test_rows_have_mean_spread_and_the_fastest_seeds_cost():
 def test_run_keeps_what_its_page_needs():
     run = tally(Path("out"), [finished("hcsc", 1, 40.0, 9.0)], ["hcsc"], ABOUT, {}).rows[0].runs[0]
     assert (run.seed, run.folder, run.checkpoint_sha256) == (1, "hcsc/seed-1", "hcsc1")
-    assert run.curves.keys() == {"val_acc1", "left_out_0"}
+    assert run.curves.keys() == {"val_acc1", "left_out_0", "rankme"}
     assert {name: (one.command, one.split, one.images) for name, one in run.evaluations.items()} == {
         "knn": ("solo-hcsc knn", None, 30),
         "clustering": ("solo-hcsc clustering", "val", 30),

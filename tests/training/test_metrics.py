@@ -59,7 +59,9 @@ def test_row_of_an_epoch_is_there_when_its_checkpoint_is_written(images, tmp_pat
 
     def look_and_save(self, checkpoint, path, storage_options=None):
         found = rows(only(tmp_path, "metrics.csv"))
-        seen.append([row["epoch"] for row in found if row["epoch_seconds"] and row["train_acc1_epoch"]])
+        seen.append(
+            [row["epoch"] for row in found if row["epoch_seconds"] and row["rankme"] and row["train_acc1_epoch"]]
+        )
         save(self, checkpoint, path, storage_options)
 
     monkeypatch.setattr(saving.WholeFiles, "save_checkpoint", look_and_save)

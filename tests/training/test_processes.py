@@ -12,15 +12,16 @@ from processes import pretrain_and_keep
 from tiny import ROOT, SMALL, only
 
 from benchmarks.kills import differences
+from solo_hcsc.evaluation.results import JUDGED
 
 # No batch norm: its statistics are each process's own on CPUs.
 VIT = "--encoder vit_tiny --patch_size 8 --crop_size 32 --num_workers 0 --accelerator cpu --lr 0.03".split()
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
 
-def losses(folder: Path) -> list[float]:
+def logged(folder: Path, name: str) -> list[float]:
     rows = csv.DictReader(only(folder, "metrics.csv").open())
-    return [float(row["train_hcsc_loss_epoch"]) for row in rows if row["train_hcsc_loss_epoch"]]
+    return [float(row[name]) for row in rows if row[name]]
 
 
 def test_two_processes_compute_what_one_does(custom, tmp_path, monkeypatch):
@@ -40,7 +41,10 @@ def test_two_processes_compute_what_one_does(custom, tmp_path, monkeypatch):
     one = torch.load(tmp_path / "one" / "0.pt", weights_only=True)
     first, second = (torch.load(tmp_path / "two" / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     assert differences(first, second) == [], "weights, queues, keys and prototypes are identical"
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
+    for name in ("train_hcsc_loss_epoch", *JUDGED):
+        two, alone = logged(tmp_path / "two", name), logged(tmp_path / "one", name)
+        assert len(two) == 4
+        assert two == pytest.approx(alone, abs=1e-5 if "loss" in name else 1e-3), name
     assert first["coding._extra_state"]["tree"]["kept"] == one["coding._extra_state"]["tree"]["kept"] == [4, 2]
     for name, value in one.items():
         if isinstance(value, torch.Tensor):

@@ -42,7 +42,7 @@ def logged(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
     rows = list(csv.DictReader(only(folder, "metrics.csv").open()))
     return {
         (row["step"], str("val_acc1" in row and bool(row["val_acc1"]))): {
-            name: value for name, value in row.items() if value and "seconds" not in name and "memory" not in name
+            name: value for name, value in row.items() if value and "second" not in name and "memory" not in name
         }
         for row in rows
     }
