@@ -59,6 +59,8 @@ def find(
     """
     if pretraining.get("encoder") != "resnet50" or pretraining.get("dataset", "imagenet") != "imagenet":
         return None
+    if "init_weights" in pretraining:
+        return None
     if method == "hcsc" and evaluation != "clustering" and pretraining.get("num_prototypes", TREE) != TREE:
         return None
     epochs = pretraining.get("epochs", pretraining.get("max_epochs"))

@@ -225,12 +225,14 @@ def _fact(result: Mapping[str, Any], name: str) -> str:
 
 
 def _method(result: Mapping[str, Any]) -> str:
-    """The method and how long it was really trained."""
+    """The method, how long it was really trained, and from which weights if from any."""
     method, pretraining = result["method"], result.get("pretraining", {})
     asked = pretraining.get("max_epochs")
     done = pretraining.get("epochs", asked)
     epochs = "" if done is None else f", {done} epochs" if asked in (None, done) else f", {done} of {asked} epochs"
-    return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}"
+    start = pretraining.get("init_weights")
+    began = f" from {Path(start).name}" if start else ""
+    return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}{began}"
 
 
 def _figure(evaluation: str, value: float) -> str:

@@ -133,6 +133,13 @@ def test_killed_run_is_not_the_papers(tmp_path, capsys):
     assert text.splitlines()[2].split(" | ")[9] == ""
 
 
+def test_run_that_started_from_given_weights_says_so_and_is_not_the_papers(tmp_path, capsys):
+    _, text, _ = summary_of(tmp_path, capsys, result(init_weights="/weights/imagenet.pth"))
+    cells = text.splitlines()[2].split(" | ")
+    assert cells[2].endswith(" epochs from imagenet.pth")
+    assert cells[9] == ""
+
+
 class Cells(HTMLParser):
     def __init__(self):
         super().__init__()
