@@ -15,12 +15,14 @@ import zipfile
 import zlib
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 
 from solo_hcsc.cli.errors import UserError, stop
 from solo_hcsc.cli.parser import Parser
 
-ADDRESS = "https://github.com/marcusklasson/GroceryStoreDataset/archive/HEAD.zip"
+COMMIT = "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc"
+ADDRESS = f"https://github.com/marcusklasson/GroceryStoreDataset/archive/{COMMIT}.zip"
 IMAGES = {"train": 2640, "val": 296, "test": 2485}
 HIERARCHY = "label_hierarchy.txt"
 
@@ -38,24 +40,36 @@ def main() -> None:
 def run(argv: Sequence[str]) -> None:
     args = parse(argv)
     folder = args.data_dir / "grocery"
-    if not folder.is_dir():
-        try:
-            args.data_dir.mkdir(parents=True, exist_ok=True)
-            # Made beside its place and renamed, so that a kill leaves no half of it.
-            with tempfile.TemporaryDirectory(dir=args.data_dir, prefix=".grocery-") as unfinished:
-                made = Path(unfinished, "grocery")
-                lay_out(find(args.source, Path(unfinished)), made)
-                os.rename(made, folder)
-        except OSError as error:
-            raise UserError(f"--data_dir {args.data_dir}: cannot write there ({error.strerror or error})") from error
-    counts = {split: sum(1 for _ in (folder / split).glob("*/*.jpg")) for split in IMAGES}
-    if counts != IMAGES:
-        raise UserError(f"{folder}: {_told(counts)}, not {_told(IMAGES)}; remove it to make it anew")
+    if folder.is_dir():
+        check(folder, "remove it to make it anew")
+    else:
+        make(args.source, folder)
     print(
-        f"the Grocery Store data set is in {folder}: {_told(counts)}; train on it with\n"
+        f"the Grocery Store data set is in {folder}: {_told(IMAGES)}; train on it with\n"
         f"    --dataset custom --data_dir {folder} --train_dir train --val_dir val\n"
         f"and evaluate with --label_hierarchy {folder / HIERARCHY}"
     )
+
+
+def make(source: Path | None, folder: Path) -> None:
+    """Makes the folder, as a whole or not at all."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".grocery-") as unfinished:
+            data = find(source, Path(unfinished))
+            made = Path(unfinished, "grocery")
+            lay_out(data, made)
+            check(made, "get the data set again", source)
+            os.rename(made, folder)
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: cannot be read or written ({error.strerror or error})") from error
+
+
+def check(folder: Path, otherwise: str, name: Path | None = None) -> None:
+    """Refuses another number of images than the data set has; `name` is what the user calls it."""
+    counts = {split: sum(1 for _ in (folder / split).glob("*/*.jpg")) for split in IMAGES}
+    if counts != IMAGES:
+        raise UserError(f"{name or folder}: has {_told(counts)}, not {_told(IMAGES)}; {otherwise}")
 
 
 def parse(argv: Sequence[str]) -> Namespace:
@@ -64,7 +78,10 @@ def parse(argv: Sequence[str]) -> Namespace:
     source = "a clone of its repository or an archive of one (tar, zip); downloaded from GitHub if not given (120 MB)"
     parser.add_argument("source", type=Path, nargs="?", metavar="FOLDER|ARCHIVE", help=source)
     parser.add_argument("--data_dir", type=Path, default=Path("datasets"), help="grocery/ is made below it")
-    return parser.parse(argv)
+    args = parser.parse(argv)
+    if args.source is not None and not args.source.exists():
+        raise UserError(f"{args.source}: does not exist; give a clone or an archive of the data set, or nothing")
+    return args
 
 
 def _told(counts: Mapping[str, int]) -> str:
@@ -73,15 +90,12 @@ def _told(counts: Mapping[str, int]) -> str:
 
 def find(source: Path | None, unfinished: Path) -> Path:
     """The folder with the lists of the data set, unpacked if need be."""
-    if source is None:
-        source = download(unfinished / "grocery.zip")
-    if not source.exists():
-        raise UserError(f"{source}: does not exist; give a clone or an archive of the data set, or nothing")
-    if source.is_file():
-        source = unpack(source, unfinished / "unpacked")
-    lists = sorted(source.glob("**/classes.csv"))
+    found = source or download(unfinished / "grocery.zip")
+    if found.is_file():
+        found = unpack(found, unfinished / "unpacked")
+    lists = sorted(found.glob("**/classes.csv"))
     if not lists:
-        raise UserError(f"{source}: has no classes.csv; give a clone or an archive of the Grocery Store data set")
+        raise UserError(f"{source or ADDRESS}: has no classes.csv; give a clone or an archive of the data set")
     return lists[0].parent
 
 
@@ -90,7 +104,7 @@ def download(file: Path) -> Path:
     try:
         with urllib.request.urlopen(ADDRESS, timeout=60) as answer, file.open("wb") as out:
             shutil.copyfileobj(answer, out)
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise UserError(
             f"{ADDRESS}: cannot be downloaded ({error}); is the network reachable? A clone or an archive of the "
             "repository can be given instead"
@@ -106,7 +120,7 @@ def unpack(archive: Path, folder: Path) -> Path:
         else:
             with zipfile.ZipFile(archive) as zipped:
                 zipped.extractall(folder)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise UserError(f"{archive}: not a whole tar or zip archive ({error}); get it again") from error
     return folder
 
@@ -127,9 +141,10 @@ def lay_out(data: Path, folder: Path) -> None:
                 # A coarse class of one fine class may have its name: then there is nothing between it and the top.
                 parents |= {coarse: Path(path).parts[1]} | ({fine: coarse} if fine != coarse else {})
     except FileNotFoundError as error:
-        raise UserError(f"{error.filename}: is missing in the data set; get it again") from error
+        missing = os.path.relpath(error.filename, data)
+        raise UserError(f"{missing}: is missing in the data set; get it again") from error
     except (LookupError, ValueError) as error:
-        raise UserError(f"{data}: its lists cannot be read ({error!r}); get the data set again") from error
+        raise UserError(f"the data set's lists cannot be read ({error!r}); get it again") from error
     lines = [f"{child}: {parent}\n" for child, parent in sorted(parents.items())]
     (folder / HIERARCHY).write_text("# The Grocery Store data set's classes and their groups.\n" + "".join(lines))
 

@@ -74,7 +74,7 @@ def run(argv: Sequence[str]) -> None:
         "all": rows,
         "tree": purity,
     }
-    metrics = {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]}
+    metrics: dict[str, float] = {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]}
     result = Result("clustering", flags.method, subject.description, metrics, settings, time.monotonic() - started)
     result.write(file, encoder, Invocation("clustering", tuple(argv)))
     header = ["clusters", "NMI", "AMI", "accuracy", *(f"AMI, {count} groups" for count in subject.groups)]
