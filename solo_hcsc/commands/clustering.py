@@ -22,8 +22,8 @@ def run(argv: Sequence[str]) -> None:
         clusters_by_level,
         labels_by_level,
         score_kmeans,
-        score_purity,
         score_tree,
+        score_whole_tree,
     )
     from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.results import Result, result_file
@@ -55,10 +55,11 @@ def run(argv: Sequence[str]) -> None:
     embeddings, clustered, classes = subject.embed(take(Loading, flags))
     labels = labels_by_level(classes, subject.levels)
     rows = [score_kmeans(embeddings, k, flags.seed, labels)[0] for k in ks]
-    levels, purity = [], None
+    levels, whole = [], None
     if tree is not None:
         found = clusters_by_level(tree.hierarchy, clustered)
-        levels, purity = score_tree(tree.hierarchy, found, labels), score_purity(found, labels)
+        levels = score_tree(tree.hierarchy, found, labels)
+        whole = score_whole_tree(found, levels, labels)
     rows += levels
 
     settings = {
@@ -72,16 +73,16 @@ def run(argv: Sequence[str]) -> None:
         "label_hierarchy": str(subject.label_hierarchy) if subject.label_hierarchy else None,
         "label_groups": subject.groups,
         "all": rows,
-        "tree": purity,
+        "tree": whole,
     }
     metrics: dict[str, float] = {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]}
     result = Result("clustering", flags.method, subject.description, metrics, settings, time.monotonic() - started)
     result.write(file, encoder, Invocation("clustering", tuple(argv)))
     header = ["clusters", "NMI", "AMI", "accuracy", *(f"AMI, {count} groups" for count in subject.groups)]
     print(table(header, map(scores, rows)))
-    if purity is not None:
+    if whole is not None:
         names = [f"{len(subject.classes)} classes", *(f"{count} groups" for count in subject.groups)]
-        print(f"\n{compare_tree(purity, levels, names)}\n")
+        print(f"\n{compare_tree(whole, levels, names)}\n")
     print(f"result in {file}")
 
 
@@ -90,26 +91,26 @@ def scores(row: dict[str, Any]) -> list[str]:
     return [row["name"], score(row["nmi"]), score(row["ami"]), accuracy, *map(score, row["ami_levels"])]
 
 
-def compare_tree(purity: dict[str, Any], levels: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
+def compare_tree(whole: dict[str, Any], levels: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
     """The tree against each level of the labels, which `labels` names: its purities, and the AMI of its levels.
 
     With several levels of labels, a star marks the one that a level of the tree agrees best with, and a sentence says
     whether it is the one of the same number.
     """
     header = ["tree against", "dendrogram purity", "leaf purity", *(f"AMI, level {row['level']}" for row in levels)]
-    columns = [[purity[name], *purity[f"{name}_levels"]] for name in ("dendrogram_purity", "leaf_purity")]
+    columns = [[whole[name], *whole[f"{name}_levels"]] for name in ("dendrogram_purity", "leaf_purity")]
     columns += [[row["ami"], *row["ami_levels"]] for row in levels]
-    best = [column.index(max(column)) for column in columns[2:]]
     cells = [list(map(score, column)) for column in columns]
     if len(labels) == 1:
         return table(header, zip(labels, *cells, strict=True))
-    for column, chosen in zip(cells[2:], best, strict=True):
-        column[chosen] += " *"
-    said = ", ".join(f"level {level} with the {labels[chosen]}" for level, chosen in enumerate(best, start=1))
-    same = [level == chosen for level, chosen in zip(range(len(labels)), best, strict=False)]
+    best = list(enumerate(whole["best_labels"], start=1))
+    for level, chosen in best:
+        cells[level + 1][chosen - 1] += " *"
+    said = ", ".join(f"level {level} with the {labels[chosen - 1]}" for level, chosen in best)
+    same = [level == chosen for level, chosen in best[: len(labels)]]
     return (
         f"{table(header, zip(labels, *cells, strict=True))}\n"
-        f"* Of the tree, {said} agree best: {sum(same)} of {len(same)} with the labels' level of the same number."
+        f"* The tree agrees best at {said}: {sum(same)} of {len(same)} with the labels' level of the same number."
     )
 
 

@@ -143,8 +143,14 @@ def score_tree(tree: Hierarchy, clusters: Sequence[np.ndarray], labels: Sequence
     return rows
 
 
-def score_purity(clusters: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Purities of a tree, in whose levels the images have these clusters (N,): of the classes, and of each group."""
+def score_whole_tree(
+    clusters: Sequence[np.ndarray], levels: Sequence[dict[str, Any]], labels: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """Purities of a tree, in whose `levels` (what `score_tree` found) the images have these clusters (N,).
+
+    They are of the classes, and of each further level of the labels. `best_labels` has for each level of the tree the
+    level of the labels, from 1, with the highest AMI.
+    """
     dendrogram = [dendrogram_purity(clusters, groups) for groups in labels]
     leaves = [leaf_purity(clusters[0], groups) for groups in labels]
     return {
@@ -154,6 +160,7 @@ def score_purity(clusters: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -
         "leaf_purity": leaves[0],
         "dendrogram_purity_levels": dendrogram[1:],
         "leaf_purity_levels": leaves[1:],
+        "best_labels": [int(np.argmax([row["ami"], *row["ami_levels"]])) + 1 for row in levels],
     }
 
 

@@ -119,7 +119,7 @@ def test_accuracy_is_that_of_the_best_names_for_clusters(clusters, classes):
 
 def test_best_labels_of_each_level_of_the_tree_are_marked():
     purity = {"dendrogram_purity": 0.5, "leaf_purity": 0.625, "dendrogram_purity_levels": [0.75, 0.8]}
-    purity |= {"leaf_purity_levels": [0.875, 1.0]}
+    purity |= {"leaf_purity_levels": [0.875, 1.0], "best_labels": [1, 1]}
     levels = [
         {"level": 1, "ami": 0.5, "ami_levels": [0.4, 0.2]},
         {"level": 2, "ami": 0.3, "ami_levels": [0.25, 0.2]},
@@ -130,7 +130,7 @@ def test_best_labels_of_each_level_of_the_tree_are_marked():
         "9 classes                 0.500        0.625  0.500 *       0.300 *",
         "4 groups                  0.750        0.875  0.400         0.250",
         "2 groups                  0.800        1.000  0.200         0.200",
-        "* Of the tree, level 1 with the 9 classes, level 2 with the 9 classes agree best: 1 of 2 with the labels' "
+        "* The tree agrees best at level 1 with the 9 classes, level 2 with the 9 classes: 1 of 2 with the labels' "
         "level of the same number.",
     ]
     alone = {name: [] if name.endswith("_levels") else value for name, value in purity.items()}
@@ -274,6 +274,7 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     purity = result["settings"]["tree"]
     assert purity["dendrogram_purity"] == pytest.approx(oracles.dendrogram_purity(levels, labels.tolist()))
     assert purity["leaf_purity_levels"] == [pytest.approx(oracles.leaf_purity(levels[0], groups.tolist()))]
+    assert purity["best_labels"] == [1 + (row["ami_levels"][0] > row["ami"]) for row in rows[2:]]
 
     assert result["metrics"] == {"nmi": rows[0]["nmi"], "ami": rows[0]["ami"]}
     assert result["data"]["train_images"] == 36
