@@ -1,4 +1,6 @@
-"""Plain-loop versions of the papers' equations, written from the papers alone, in float64."""
+"""Plain-loop versions of the papers' equations, written from the papers alone, in float64; and measures of trees."""
+
+from itertools import permutations
 
 import numpy as np
 
@@ -86,6 +88,42 @@ def negative_selection(left_out, labels, queue_labels, same_image):
 
 def lloyd_objective(points, centroids):
     return sum(min(((p - c) ** 2).sum() for c in centroids) for p in points)
+
+
+# ---- trees against labels: `levels[l][i]` is image i's cluster, the bottom first ----
+
+
+def dendrogram_purity(levels, labels):
+    """Over all pairs of one class: its share in the smallest node that has both; the root has everything."""
+    images = range(len(labels))
+    shares = []
+    for i in images:
+        for j in range(i + 1, len(labels)):
+            if labels[i] == labels[j]:
+                together = [level for level in levels if level[i] == level[j]]
+                node = [k for k in images if not together or together[0][k] == together[0][i]]
+                shares.append(sum(labels[k] == labels[i] for k in node) / len(node))
+    return sum(shares) / len(shares)
+
+
+def leaf_purity(clusters, labels):
+    right = 0
+    for cluster in set(clusters):
+        members = [label for of, label in zip(clusters, labels, strict=True) if of == cluster]
+        right += max(members.count(label) for label in members)
+    return right / len(labels)
+
+
+def matched_accuracy(clusters, labels):
+    """Every way to name the clusters by different classes; what has no name is wrong."""
+    names = sorted(set(clusters))
+    classes = [*sorted(set(labels)), *[None] * len(names)]
+    ways = set(permutations(classes, len(names)))
+    right = [
+        sum(dict(zip(names, way, strict=True))[of] == label for of, label in zip(clusters, labels, strict=True))
+        for way in ways
+    ]
+    return max(right) / len(labels)
 
 
 # ---- the released code's variants, in words: a left-out negative keeps exp(0), the prototypes of the batch's images

@@ -3,6 +3,7 @@
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from solo_hcsc.cli.console import score, table
 from solo_hcsc.cli.errors import UserError, note
@@ -11,7 +12,7 @@ from solo_hcsc.cli.parser import Invocation, Parser, at_least, take
 
 
 def run(argv: Sequence[str]) -> None:
-    """NMI and AMI of k-means with every --k, and of the checkpoint's own tree at every level."""
+    """Agreement with labels of k-means with every --k, and of the checkpoint's own tree and its every level."""
     flags = parse(argv)
 
     from solo_hcsc.data.loaders import Loading
@@ -22,6 +23,7 @@ def run(argv: Sequence[str]) -> None:
         labels_by_level,
         score_kmeans,
         score_tree,
+        score_whole_tree,
     )
     from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
     from solo_hcsc.evaluation.results import Result, result_file
@@ -53,8 +55,12 @@ def run(argv: Sequence[str]) -> None:
     embeddings, clustered, classes = subject.embed(take(Loading, flags))
     labels = labels_by_level(classes, subject.levels)
     rows = [score_kmeans(embeddings, k, flags.seed, labels)[0] for k in ks]
+    levels, whole = [], None
     if tree is not None:
-        rows += score_tree(tree.hierarchy, clusters_by_level(tree.hierarchy, clustered), labels)
+        found = clusters_by_level(tree.hierarchy, clustered)
+        levels = score_tree(tree.hierarchy, found, labels)
+        whole = score_whole_tree(found, levels, labels)
+    rows += levels
 
     settings = {
         "k": ks[0],
@@ -67,20 +73,52 @@ def run(argv: Sequence[str]) -> None:
         "label_hierarchy": str(subject.label_hierarchy) if subject.label_hierarchy else None,
         "label_groups": subject.groups,
         "all": rows,
+        "tree": whole,
     }
-    metrics = {"nmi": rows[0]["nmi"], "ami": rows[0]["ami"]}
+    metrics: dict[str, float] = {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]}
     result = Result("clustering", flags.method, subject.description, metrics, settings, time.monotonic() - started)
     result.write(file, encoder, Invocation("clustering", tuple(argv)))
-    header = ["clusters", "NMI", "AMI", *(f"AMI, {count} groups" for count in subject.groups)]
-    print(table(header, [[row["name"], *map(score, [row["nmi"], row["ami"], *row["ami_levels"]])] for row in rows]))
+    header = ["clusters", "NMI", "AMI", "accuracy", *(f"AMI, {count} groups" for count in subject.groups)]
+    print(table(header, map(scores, rows)))
+    if whole is not None:
+        names = [f"{len(subject.classes)} classes", *(f"{count} groups" for count in subject.groups)]
+        print(f"\n{compare_tree(whole, levels, names)}\n")
     print(f"result in {file}")
+
+
+def scores(row: dict[str, Any]) -> list[str]:
+    accuracy = score(row["accuracy"]) if "accuracy" in row else "-"
+    return [row["name"], score(row["nmi"]), score(row["ami"]), accuracy, *map(score, row["ami_levels"])]
+
+
+def compare_tree(whole: dict[str, Any], levels: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
+    """The tree against each level of the labels, which `labels` names: its purities, and the AMI of its levels.
+
+    With several levels of labels, a star marks the one that a level of the tree agrees best with, and a sentence says
+    whether it is the one of the same number.
+    """
+    header = ["tree against", "dendrogram purity", "leaf purity", *(f"AMI, level {row['level']}" for row in levels)]
+    columns = [[whole[name], *whole[f"{name}_levels"]] for name in ("dendrogram_purity", "leaf_purity")]
+    columns += [[row["ami"], *row["ami_levels"]] for row in levels]
+    cells = [list(map(score, column)) for column in columns]
+    if len(labels) == 1:
+        return table(header, zip(labels, *cells, strict=True))
+    best = list(enumerate(whole["best_labels"], start=1))
+    for level, chosen in best:
+        cells[level + 1][chosen - 1] += " *"
+    said = ", ".join(f"level {level} with the {labels[chosen - 1]}" for level, chosen in best)
+    same = [level == chosen for level, chosen in best[: len(labels)]]
+    return (
+        f"{table(header, zip(labels, *cells, strict=True))}\n"
+        f"* The tree agrees best at {said}: {sum(same)} of {len(same)} with the labels' level of the same number."
+    )
 
 
 def parse(argv: Sequence[str]) -> Namespace:
     parser = Parser(
         "clustering",
-        "Agreement (NMI, AMI) with labels of k-means on a frozen encoder's embeddings, and of the prototypes that an "
-        "HCSC run has of its own.",
+        "Agreement (NMI, AMI, accuracy) with labels of k-means on a frozen encoder's embeddings, and of the tree of "
+        "prototypes that an HCSC run has of its own (also dendrogram and leaf purity).",
         "--pretrained_feature_extractor PATH [flags]",
     )
     add_feature_flags(parser)

@@ -22,6 +22,7 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import RunTree, load_tree
 from solo_hcsc.evaluation.features import FeatureSettings, Frozen, extract
+from solo_hcsc.evaluation.purity import dendrogram_purity, leaf_purity, matched_accuracy
 from solo_hcsc.evaluation.results import describe_data
 from solo_hcsc.framework.datasets import one_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
@@ -142,11 +143,37 @@ def score_tree(tree: Hierarchy, clusters: Sequence[np.ndarray], labels: Sequence
     return rows
 
 
-def agreement(clusters: np.ndarray, labels: Sequence[np.ndarray], name: str) -> dict[str, Any]:
-    """NMI and AMI of clusters (N,) with the classes, the first of `labels` (N,), and AMI with each further level."""
-    used = len(np.unique(clusters))
-    print(f"{name}: NMI and AMI of {used} clusters with {len(np.unique(labels[0]))} classes", flush=True)
+def score_whole_tree(
+    clusters: Sequence[np.ndarray], levels: Sequence[dict[str, Any]], labels: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """Purities of a tree, in whose `levels` (what `score_tree` found) the images have these clusters (N,).
+
+    They are of the classes, and of each further level of the labels. `best_labels` has for each level of the tree the
+    level of the labels, from 1, with the highest AMI.
+    """
+    dendrogram = [dendrogram_purity(clusters, groups) for groups in labels]
+    leaves = [leaf_purity(clusters[0], groups) for groups in labels]
     return {
+        "name": f"tree of {len(clusters)} levels",
+        "kind": "tree",
+        "dendrogram_purity": dendrogram[0],
+        "leaf_purity": leaves[0],
+        "dendrogram_purity_levels": dendrogram[1:],
+        "leaf_purity_levels": leaves[1:],
+        "best_labels": [int(np.argmax([row["ami"], *row["ami_levels"]])) + 1 for row in levels],
+    }
+
+
+def agreement(clusters: np.ndarray, labels: Sequence[np.ndarray], name: str) -> dict[str, Any]:
+    """NMI and AMI of clusters (N,) with the classes, the first of `labels` (N,), and AMI with each further level.
+
+    Accuracy too, unless there are more clusters than classes: those could only be wrong.
+    """
+    used, classes = len(np.unique(clusters)), len(np.unique(labels[0]))
+    print(f"{name}: NMI and AMI of {used} clusters with {classes} classes", flush=True)
+    accuracy = {"accuracy": matched_accuracy(clusters, labels[0])} if used <= classes else {}
+    return {
+        **accuracy,
         "clusters": used,
         "nmi": float(normalized_mutual_info_score(labels[0], clusters)),
         "ami": float(adjusted_mutual_info_score(labels[0], clusters)),

@@ -19,6 +19,9 @@ _METRIC_NAMES = {
     "image_AP": "AP of each image",
     "nmi": "NMI",
     "ami": "AMI",
+    "accuracy": "accuracy",
+    "dendrogram_purity": "dendrogram purity",
+    "leaf_purity": "leaf purity",
 }
 _CLASSES = {
     **dict.fromkeys(("setting", "warnings"), "setting"),
@@ -26,9 +29,9 @@ _CLASSES = {
     "checkpoint": "hash",
 }
 _FOOTNOTE = (
-    "Accuracies and mAP in percent. The column paper has what the paper reports for the same method with a ResNet-50, "
-    "the same pretraining epochs and crops, protocol and data, and is empty where there is none; beside mocov2plus it "
-    "is MoCo v2's. KNN takes the best K on the validation images, as the paper does."
+    "Accuracies and mAP in percent, but for clusters. The column paper has what the paper reports for the same method "
+    "with a ResNet-50, the same pretraining epochs and crops, protocol and data, and is empty where there is none; "
+    "beside mocov2plus it is MoCo v2's. KNN takes the best K on the validation images, as the paper does."
 )
 _FOOTNOTE_VOC = (
     " On VOC07 the authors' released code averages precision over the classes of each image, ours over the images of "
@@ -118,7 +121,8 @@ def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
     checkpoint = checkpoint.relative_to(folder) if checkpoint.is_relative_to(folder) else checkpoint
     parts = [(_setting(evaluation, settings), _protocol(evaluation, settings), result["metrics"])]
     if evaluation == "clustering":
-        parts = [_way_of_clustering(way, result) for way in settings["all"]]
+        tree = [settings["tree"]] if settings.get("tree") else []
+        parts = [_way_of_clustering(way, result) for way in [*settings["all"], *tree]]
     for setting, protocol, metrics in parts:
         named = {_METRIC_NAMES[name]: metrics[name] for name in paper.METRICS[evaluation] if name in metrics}
         for count, value in zip(settings.get("label_groups", []), metrics.get("ami_levels", []), strict=False):

@@ -4,9 +4,11 @@ import shlex
 import shutil
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import oracles
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,13 +21,14 @@ from trees import checkpoint_of, raw_embeddings, spread_prototypes
 from solo_hcsc.cli.console import score
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.parser import take
-from solo_hcsc.commands.clustering import parse
+from solo_hcsc.commands.clustering import compare_tree, parse
 from solo_hcsc.data import label_hierarchy
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation import clusters as scores_of_clusters
 from solo_hcsc.evaluation.clusters import Subject, agreement, clusters_for, score_kmeans
 from solo_hcsc.evaluation.encoders import load_tree
 from solo_hcsc.evaluation.features import FeatureSettings
+from solo_hcsc.evaluation.purity import dendrogram_purity, leaf_purity, matched_accuracy
 from solo_hcsc.framework.datasets import one_split
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
@@ -52,7 +55,7 @@ def test_scores_are_scikit_learns_and_the_definitions():
     clusters = np.where(random.random(60) < 0.6, classes * 3, random.integers(0, 15, 60))  # numbers with gaps
     coarse = classes // 2
     found = agreement(clusters, [classes, coarse], "test")
-    assert found == {
+    assert found == {  # without accuracy: there are more clusters than classes
         "clusters": len(set(clusters.tolist())),
         "nmi": normalized_mutual_info_score(classes, clusters),
         "ami": adjusted_mutual_info_score(classes, clusters),
@@ -69,6 +72,70 @@ def test_scores_of_equal_partitions_are_1_and_of_chance_0():
     assert abs(chance["ami"]) < 0.02  # its deviation is 0.0045 here
     assert chance["nmi"] > 0.1  # many clusters agree with anything, which AMI corrects for
     assert score(-1e-9) == "0.000"
+
+
+def tree_of(random, images, sizes):
+    """Clusters of images in a random tree, the bottom first."""
+    levels = [random.integers(0, sizes[0], images)]
+    for below, size in pairwise(sizes):
+        levels.append(random.integers(0, size, below)[levels[-1]])
+    return levels
+
+
+@pytest.mark.parametrize("sizes", [(12, 5, 2), (6,), (40, 3), (1, 1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_purities_are_those_of_a_loop_over_all_pairs(sizes, seed):
+    random = np.random.default_rng(seed)
+    levels = tree_of(random, 60, sizes)
+    classes = np.where(random.random(60) < 0.5, levels[0] % 4, random.integers(0, 4, 60)) * 2  # of unequal size
+    plain = [level.tolist() for level in levels], classes.tolist()
+    assert dendrogram_purity(levels, classes) == pytest.approx(oracles.dendrogram_purity(*plain), abs=1e-12)
+    assert leaf_purity(levels[0], classes) == pytest.approx(oracles.leaf_purity(plain[0][0], plain[1]), abs=1e-12)
+
+
+def test_purity_is_1_of_pure_subtrees_and_the_class_share_without_a_tree():
+    classes = np.arange(40) // 10
+    halves = classes // 2
+    assert dendrogram_purity([np.arange(40) // 5, classes, halves], classes) == leaf_purity(classes, classes) == 1
+    assert dendrogram_purity([np.arange(40)], classes) == 0.25  # all pairs meet in the root
+    assert dendrogram_purity([halves], classes) == leaf_purity(halves, classes) == 0.5
+    assert dendrogram_purity([np.zeros(3, int)], np.arange(3)) == 1  # no two images of one class
+
+
+def test_purity_of_many_images_takes_no_pairs():
+    classes = np.arange(10**6) % 1000
+    clusters = np.random.default_rng(0).integers(0, 25_000, len(classes))
+    assert dendrogram_purity([clusters, clusters // 25], classes) < 0.01  # 5 * 10^8 pairs
+
+
+@pytest.mark.parametrize(("clusters", "classes"), [(3, 3), (2, 4), (4, 2)])
+def test_accuracy_is_that_of_the_best_names_for_clusters(clusters, classes):
+    random = np.random.default_rng(clusters)
+    for _ in range(5):
+        found, labels = random.integers(0, clusters, 25) * 7, random.integers(0, classes, 25) * 5
+        assert matched_accuracy(found, labels) == oracles.matched_accuracy(found.tolist(), labels.tolist())
+    assert matched_accuracy((np.arange(30) % 3 + 1) % 3, np.arange(30) % 3) == 1
+
+
+def test_best_labels_of_each_level_of_the_tree_are_marked():
+    purity = {"dendrogram_purity": 0.5, "leaf_purity": 0.625, "dendrogram_purity_levels": [0.75, 0.8]}
+    purity |= {"leaf_purity_levels": [0.875, 1.0], "best_labels": [1, 1]}
+    levels = [
+        {"level": 1, "ami": 0.5, "ami_levels": [0.4, 0.2]},
+        {"level": 2, "ami": 0.3, "ami_levels": [0.25, 0.2]},
+    ]
+    assert compare_tree(purity, levels, ["9 classes", "4 groups", "2 groups"]).splitlines() == [
+        "tree against  dendrogram purity  leaf purity  AMI, level 1  AMI, level 2",
+        "------------  -----------------  -----------  ------------  ------------",
+        "9 classes                 0.500        0.625  0.500 *       0.300 *",
+        "4 groups                  0.750        0.875  0.400         0.250",
+        "2 groups                  0.800        1.000  0.200         0.200",
+        "* The tree agrees best at level 1 with the 9 classes, level 2 with the 9 classes: 1 of 2 with the labels' "
+        "level of the same number.",
+    ]
+    alone = {name: [] if name.endswith("_levels") else value for name, value in purity.items()}
+    plain = compare_tree(alone, [{"level": 1, "ami": 0.5, "ami_levels": []}], ["9 classes"])
+    assert plain.splitlines()[2:] == ["9 classes                 0.500        0.625         0.500"]
 
 
 # ---- label hierarchies ----
@@ -165,7 +232,10 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     groups = np.minimum(labels, 1)
 
     def scores(clusters):
+        few = len(set(clusters.tolist())) <= 3
+        accuracy = {"accuracy": pytest.approx(oracles.matched_accuracy(clusters.tolist(), labels.tolist()))}
         return {
+            **(accuracy if few else {}),
             "clusters": len(set(clusters.tolist())),
             "nmi": pytest.approx(normalized_mutual_info_score(labels, clusters)),
             "ami": pytest.approx(adjusted_mutual_info_score(labels, clusters)),
@@ -200,15 +270,23 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     ]
     assert (len(set(bottom.tolist())), len(set(top.tolist()))) == (3, 2)  # else this test would hold little
 
+    levels = [level.tolist() for level in (bottom, top)]
+    purity = result["settings"]["tree"]
+    assert purity["dendrogram_purity"] == pytest.approx(oracles.dendrogram_purity(levels, labels.tolist()))
+    assert purity["leaf_purity_levels"] == [pytest.approx(oracles.leaf_purity(levels[0], groups.tolist()))]
+    assert purity["best_labels"] == [1 + (row["ami_levels"][0] > row["ami"]) for row in rows[2:]]
+
     assert result["metrics"] == {"nmi": rows[0]["nmi"], "ami": rows[0]["ami"]}
     assert result["data"]["train_images"] == 36
     assert (result["evaluation"], result["method"], result["dataset"]) == ("clustering", "hcsc", "custom")
     out = capsys.readouterr().out
     assert "k-means k=5: clustering 36 embeddings of size 512" in out
-    table = out.splitlines()[-7:-1]
-    assert table[0].split("  ")[-1] == "AMI, 2 groups"
-    cells = [f"{rows[3][name]:.3f}" for name in ("nmi", "ami")] + [f"{rows[3]['ami_levels'][0]:.3f}"]
-    assert table[-1].split() == ["hierarchy", "level", "2", f"({kept[1]}", "prototypes)", *cells]
+    table, _, ending = out.partition("\n\ntree against")
+    assert table.splitlines()[-6].split("  ")[-1] == "AMI, 2 groups"
+    cells = [f"{rows[3][name]:.3f}" for name in ("nmi", "ami", "accuracy")] + [f"{rows[3]['ami_levels'][0]:.3f}"]
+    assert table.splitlines()[-1].split() == ["hierarchy", "level", "2", f"({kept[1]}", "prototypes)", *cells]
+    assert ending.splitlines()[2].split()[:3] == ["3", "classes", f"{purity['dendrogram_purity']:.3f}"]
+    assert "with the labels' level of the same number." in ending
 
 
 @pytest.mark.parametrize("side", ["momentum", "online"])
@@ -276,7 +354,7 @@ def test_without_classes_clusters_follow_the_number_of_images(images, k):
 
 
 def test_images_are_named_by_their_files_and_need_no_labels(hcsc_run, images, monkeypatch):
-    settings = FeatureSettings(checkpoint_of(hcsc_run, 1), None, None, "backbone", "cpu")
+    settings = FeatureSettings(checkpoint_of(hcsc_run, 1), None, (), None, "backbone", "cpu")
     flags = f"--dataset custom --data_dir {images} --train_dir train --pretrained_feature_extractor x"
     source = take(ImageSource, parse([*flags.split(), *FLAGS]))
     labelled = Subject.load(settings, source, "train", None)

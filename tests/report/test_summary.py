@@ -86,6 +86,16 @@ def test_clustering_has_a_row_for_each_way(tmp_path, capsys):
     assert "| k-means k=1000 | hcsc, 200 epochs | imagenet |  |  |  | NMI / AMI | 0.500 / 0.400 |  |" in text
 
 
+def test_clusterings_accuracy_and_the_trees_purities_are_shown(tmp_path, capsys):
+    ways = [{"name": "k-means k=3", "kind": "k-means", "nmi": 0.5, "ami": 0.4, "accuracy": 0.7}]
+    tree = {"name": "tree of 2 levels", "kind": "tree", "dendrogram_purity": 0.25, "leaf_purity": 0.75}
+    one = result("clustering", settings={"all": ways, "tree": tree}, metrics=ways[0])
+    _, text, _ = summary_of(tmp_path, capsys, one)
+    assert "| NMI / AMI / accuracy | 0.500 / 0.400 / 0.700 |" in text
+    assert "| clustering | tree of 2 levels |" in text
+    assert "| dendrogram purity / leaf purity | 0.250 / 0.750 |" in text
+
+
 def test_figures_are_the_papers():
     """Some of each table, typed from the paper."""
     model = {"encoder": "resnet50", "max_epochs": 200}

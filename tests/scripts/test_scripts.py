@@ -203,7 +203,7 @@ def test_every_evaluation_runs_on_digits_in_one_script(tmp_path, monkeypatch):
         "| semisup | 10 % of labels",
     ):
         assert row in text
-    assert "NMI / AMI / AMI, 3 groups / AMI, 2 groups" in text
+    assert "NMI / AMI / accuracy / AMI, 3 groups / AMI, 2 groups" in text
     assert "hierarchy level 3 (" in text
 
 
