@@ -67,8 +67,8 @@ def encoder(text: str) -> str:
     if text not in ENCODERS and not text.startswith(TIMM):
         near = nearest(text, ENCODERS)
         raise ArgumentTypeError(
-            f"{text}: unknown; {near + ' or ' if near else ''}choose from {', '.join(ENCODERS)}, "
-            f"or any model of timm as timm/NAME, such as {TIMM}resnet34"
+            f"{text}: unknown; {near + ' Or ' if near else ''}choose from {', '.join(ENCODERS)}, or any model of timm "
+            f"as timm/NAME: {TIMM}{text} if it has that"
         )
     return text
 
@@ -315,8 +315,8 @@ METHOD_BOUNDS: dict[str, Bound] = {
 
 
 _CHECKPOINT = (
-    "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or a "
-    "torchvision or timm ResNet"
+    "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or weights "
+    "of torchvision or timm"
 )
 
 

@@ -187,10 +187,10 @@ def _explain(word: str, known: Iterable[str]) -> str:
     return f"unknown flag or stray value {word}: {nearest(word, known) or 'see --help for the known ones'}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """`did you mean X?`, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
 def take(kind: type[Settings], flags: argparse.Namespace, **others: Any) -> Settings:

@@ -1,14 +1,31 @@
 """Keeps other packages' chatter off the user's screen; `python -W default` brings it back."""
 
+import contextlib
 import logging
+import os
 import sys
 import warnings
+from collections.abc import Iterator
 
 # Packages whose warnings a user of the commands can do nothing about.
 _PACKAGES = (
     "solo|torch|torchvision|pytorch_lightning|lightning_fabric|lightning_utilities|torchmetrics|timm"
     "|umap|seaborn|numba|sklearn|nvidia|wandb|pydantic|multiprocessing|PIL"
 )
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """Nothing that a library writes to the standard output from below Python is shown."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def quiet() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import try_writing, write_whole
-from solo_hcsc.cli.flags import EXPORTS, encoder
+from solo_hcsc.cli.flags import EXPORTS, encoder, key_value
 from solo_hcsc.cli.parser import Parser, at_least
 
 
@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.evaluation.export import Subject, export
     from solo_hcsc.report.card import write_card
 
-    subject = Subject.load(flags.run, flags.encoder, flags.method, flags.crop_size)
+    subject = Subject.load(flags.run, flags.encoder, flags.encoder_args, flags.method, flags.crop_size)
     if flags.out.resolve() == subject.encoder.checkpoint.resolve():
         raise UserError(f"--out {flags.out}: is the checkpoint itself; give another file")
     exported = export(subject, flags.format, flags.out.suffix)
@@ -48,6 +48,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     parser.add_argument("--data_license", metavar="TEXT", help="licence of the training images, for the card")
     group = parser.add_argument_group("where no args.json beside the checkpoint tells")
     group.add_argument("--encoder", type=encoder, help="architecture of the encoder, also timm/NAME")
+    group.add_argument("--encoder_args", type=key_value, nargs="+", default=[], help="settings of a timm/NAME")
     group.add_argument("--method", help="what made the checkpoint, for the card")
     group.add_argument("--crop_size", type=int, bound=at_least(1), help="side of the images in pixels")
     flags = parser.parse(argv)

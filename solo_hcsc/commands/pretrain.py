@@ -66,6 +66,8 @@ def run(argv: Sequence[str]) -> None:
         if not flags.auto_resume:
             raise
         return announce(f"nothing to do: {finished}")
+    if resume is None:
+        begin_from_weights(job, work.model)
     recorded = {**work.flags, "resume_from_checkpoint": resume}
     session = Run(job.folder, job.devices, job.loop, job.records, job.wandb, recorded, resume, callbacks(job, work))
     train_loader = None
@@ -121,7 +123,7 @@ class Job:
     dali_device: str | None
     folder: Path  # of the run to be
     settings: Mapping[str, Any]  # every flag as solo-learn's own setup resolves it
-    start: "nn.Module | None"  # an encoder with the weights to start from
+    start: "nn.Module | None"  # an encoder with the weights of --init_weights, if no checkpoint may replace them
 
 
 @dataclass(frozen=True)
@@ -144,11 +146,10 @@ def resolve(flags: Flags) -> Job:
     import torch
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.encoders import load_initial
     from solo_hcsc.framework import load_methods
-    from solo_hcsc.framework.encoders import timm_colours
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.framework.settings import pretraining_settings, resolve_dali
+    from solo_hcsc.training.checkpoints import recorded_flags
     from solo_hcsc.training.run import new_folder
 
     method = load_methods()[flags.method]
@@ -173,14 +174,10 @@ def resolve(flags: Flags) -> Job:
         method.check_batch(settings, batch)
     check_queue(flags, devices, batch)
     start = None
-    if flags.init_weights is not None:
-        start, taken = load_initial(flags.init_weights, flags.encoder, settings["backbone_args"])
-        announce(taken)
-        colours = timm_colours(flags.encoder) if flags.init_weights == "timm" else {}
-        for name, value in colours.items():
-            differs = any(abs(a - b) > 0.01 for a, b in zip(value, getattr(source, name), strict=True))
-            if differs and source.dataset == "custom":
-                announce(f"--{name}: these weights were trained with {' '.join(map(str, value))}")
+    if flags.resume_from_checkpoint is not None and flags.init_weights is None:
+        settings["init_weights"] = recorded_flags(flags.resume_from_checkpoint).get("init_weights")
+    elif flags.init_weights is not None and not (flags.resume_from_checkpoint or flags.auto_resume):
+        start = initial_encoder(flags, settings, source)
     return Job(
         flags,
         method,
@@ -195,6 +192,29 @@ def resolve(flags: Flags) -> Job:
         settings,
         start,
     )
+
+
+def initial_encoder(flags: Flags, settings: Mapping[str, Any], source: ImageSource) -> "nn.Module":
+    """An encoder with the weights of --init_weights; says what was taken, and in which colours timm's were trained."""
+    from solo_hcsc.evaluation.encoders import load_initial
+    from solo_hcsc.framework.encoders import timm_colours
+
+    start, taken = load_initial(flags.init_weights, flags.encoder, settings["backbone_args"])
+    announce(taken)
+    for name, value in (timm_colours(flags.encoder) if flags.init_weights == "timm" else {}).items():
+        differs = any(abs(a - b) > 0.01 for a, b in zip(value, getattr(source, name), strict=True))
+        if differs and source.dataset == "custom":
+            announce(f"--{name}: these weights were trained with {' '.join(map(str, value))}")
+    return start
+
+
+def begin_from_weights(job: Job, model: "LightningModule") -> None:
+    """Gives the encoder, and the momentum encoder if there is one, the weights of --init_weights."""
+    if job.flags.init_weights is None:
+        return
+    start = job.start or initial_encoder(job.flags, job.settings, job.source)
+    for name in {"encoder", "momentum_encoder"} & model._modules.keys():
+        model.get_submodule(name).load_state_dict(start.state_dict())
 
 
 def prepare(job: Job) -> Work:
@@ -243,9 +263,6 @@ def prepare(job: Job) -> Work:
     if issubclass(method, HCSC):
         arguments["centre_crops"] = crops or centre_crops(train_set, source, job.loading)
     model = method(**arguments)
-    if job.start is not None:
-        for name in {"encoder", "momentum_encoder"} & model._modules.keys():  # which start equal
-            model.get_submodule(name).load_state_dict(job.start.state_dict())
     return Work(started, model, train_set, val_set, settings | getattr(model, "resolved_options", {}))
 
 

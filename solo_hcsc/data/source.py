@@ -138,7 +138,9 @@ def recorded(name: str, value: Any) -> Any:
     }
     colours = len(numbers) == 3 and all(isinstance(one, int | float) for one in numbers)
     if not valid.get(name, isinstance(value, str) if name.endswith("_dir") else colours):
-        raise UserError(f"args.json beside the checkpoint: its {name} is {value!r}, which no run writes; give --{name}")
+        raise UserError(
+            f"args.json beside the checkpoint, or its metadata: {name} is {value!r}, which no run writes; give --{name}"
+        )
     return Path(value) if name.endswith("_dir") else value
 
 

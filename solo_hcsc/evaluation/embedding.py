@@ -5,7 +5,7 @@ Shapes: `N` images, `D` embedding size, `L` levels of an HCSC run's tree, `b` im
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ def embed(
     no_labels: bool = False,
     features: str = "backbone",
     encoder: str | None = None,
+    encoder_args: Sequence[str] = (),
     crop_size: int | None = None,
     batch_size: int = 128,
     num_workers: int = 0,
@@ -75,6 +76,7 @@ def embed(
         no_labels: whether class folders are no labels.
         features: `backbone`, the encoder's, or `projector`, what the method's projector makes of them.
         encoder: the architecture, where no args.json beside the checkpoint tells it.
+        encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
         crop_size: side of the images in pixels; as in pretraining if not given.
         batch_size: images per forward pass.
         num_workers: processes that load images.
@@ -91,6 +93,7 @@ def embed(
     given = {"data_dir": folder, "split": split, "features": features, "encoder": encoder, "crop_size": crop_size}
     given |= {"batch_size": batch_size, "num_workers": num_workers, "accelerator": accelerator}
     words = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
+    words += ["--encoder_args", *encoder_args] if encoder_args else []
     flags = embed_parser().parse([str(run), *words, *["--no_labels"] * no_labels])
     embedder = Embedder.load(flags)
     parts: list[np.ndarray] = []

@@ -16,13 +16,14 @@ from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import ENCODERS, TIMM
 from solo_hcsc.data.source import framework_name
 from solo_hcsc.framework import load_methods, make_encoder
-from solo_hcsc.framework.encoders import adapted, key_values, timm_settings, timm_weights
+from solo_hcsc.framework.encoders import adapted, key_values, tf_twin, timm_settings, timm_weights
 from solo_hcsc.framework.method import HCSC
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.health import Health
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.training.checkpoints import (
     EVALUATION,
+    EXPORTED,
     find_checkpoint,
     load_checkpoint,
     recorded_flags,
@@ -111,6 +112,8 @@ def load_initial(what: str, name: str, settings: dict[str, Any]) -> tuple[nn.Mod
             raise UserError(f"--init_weights timm: has weights for --encoder {TIMM}NAME, such as {TIMM}{name}")
         module, taken, _ = _filled(name, settings, timm_weights(name), Path("timm"))
         return module, taken
+    if not what:
+        raise UserError("--init_weights: is empty; give a file, a run, or timm")
     path = find_checkpoint(Path(what))
     recorded = recorded_flags(path).get("encoder")
     if recorded not in (None, name):
@@ -132,11 +135,13 @@ def _filled(name: str, settings: dict[str, Any], state: Weights, path: Path) -> 
         converted = _without_heads(known, adapted(module, _below(place, state)))
         if _fits(known, converted):
             weights, used, how = converted, set(_without_heads(known, state)), ", as timm converts them"
-    ordered = path.suffix != ".safetensors"  # which sorts names
+    ordered = path.suffix != EXPORTED  # which sorts names
     if not _fits(known, weights) and ordered and (renamed := _in_order(known, state)):
         weights = {key: state[other] for key, other in renamed.items()}
         used = {*renamed.values(), *(key for key in state if key.endswith(_COUNTER))}
         how = ", by their order, since their names differ"
+        if twin := tf_twin(name):
+            how += f" (those that TensorFlow trained, as EfficientNet-PyTorch's, are for {twin})"
     if not weights:
         raise UserError(
             f"{path}: no encoder {name} in it, under none of the names that solo-learn, MoCo, the authors' HCSC, "
@@ -284,7 +289,7 @@ def load_tree(path: str | Path) -> RunTree | None:
     path = find_checkpoint(Path(path))
     trained = recorded_flags(path)
     method = load_methods().get(str(trained.get("method")), object)
-    if role_of(trained) == EVALUATION or not issubclass(method, HCSC):
+    if role_of(trained) == EVALUATION or not issubclass(method, HCSC) or path.suffix == EXPORTED:
         return None
     model = load_method(path)
     assert isinstance(model, HCSC)
@@ -317,7 +322,8 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
             f"{path}: no encoder in it that its names tell, and no args.json beside it; say which with --encoder"
         )
     if name not in ENCODERS and not str(name).startswith(TIMM):
-        raise UserError(f"{path.parent / 'args.json'}: unknown encoder {name!r}; restore or remove this file")
+        where = path if path.suffix == EXPORTED else path.parent / "args.json"
+        raise UserError(f"{where}: unknown encoder {name!r}; restore or remove this file")
     return name
 
 

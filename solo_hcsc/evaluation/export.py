@@ -4,7 +4,7 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ import torchvision
 from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.quiet import muted
 from solo_hcsc.data.source import ImageSource, recorded
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder
 from solo_hcsc.framework.datasets import normalisation
@@ -44,7 +45,9 @@ class Subject:
     std: tuple[float, ...] | None
 
     @classmethod
-    def load(cls, run: Path, name: str | None, method: str | None, crop_size: int | None) -> "Subject":
+    def load(
+        cls, run: Path, name: str | None, args: Sequence[str], method: str | None, crop_size: int | None
+    ) -> "Subject":
         """Of a checkpoint or a folder; what is None is as in its run."""
         path = find_checkpoint(run)
         trained = recorded_flags(path)
@@ -53,7 +56,7 @@ class Subject:
             raise UserError(f"{path}: the checkpoint of an evaluation; give that of pretraining, {source}")
         size = crop_size or (recorded("crop_size", trained["crop_size"])[0] if "crop_size" in trained else 224)
         mean, std = _colours(trained)
-        return cls(load_encoder(path, name, size), trained.get("method") or method, size, mean, std)
+        return cls(load_encoder(path, name, size, args), trained.get("method") or method, size, mean, std)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -65,6 +68,7 @@ class Subject:
             "mean": self.mean,
             "std": self.std,
             "method": self.method,
+            "init_weights": self.encoder.trained_with.get("init_weights"),
             "epochs": self.encoder.epochs,
         }
         known = {name: json.dumps(value) for name, value in facts.items() if value is not None}
@@ -89,8 +93,12 @@ class Subject:
     @cached_property
     def features(self) -> torch.Tensor:
         """What the encoder makes of them, (2, D)."""
-        with torch.no_grad():
-            return self.encoder.module.eval()(self.images)
+        try:
+            with torch.no_grad():
+                return self.encoder.module.eval()(self.images)
+        except RuntimeError as error:
+            reason = on_one_line(str(error).strip().splitlines()[0])[:150]
+            raise UserError(f"--crop_size {self.crop_size}: the encoder cannot take such images ({reason})") from error
 
     def matches(self, features: torch.Tensor) -> bool:
         """Whether these are the features that the encoder makes of `images`."""
@@ -126,6 +134,7 @@ def export(subject: Subject, kind: str, suffix: str) -> Exported:
         kind: The format's name.
         suffix: How the file's name ends.
     """
+    _ = subject.features  # refuses images that the encoder cannot take, before a format is blamed
     return _FORMATS[kind](subject, suffix)
 
 
@@ -244,15 +253,16 @@ def _traced(subject: Subject) -> bytes:
     module, buffer = subject.encoder.module.eval(), io.BytesIO()
     sizes = {2: "height", 3: "width"} if isinstance(module, torchvision.models.ResNet) else {}
     try:
-        torch.onnx.export(
-            module,
-            (subject.images,),
-            buffer,  # type: ignore[arg-type]  # which this exporter takes too
-            dynamo=False,
-            input_names=["images"],
-            output_names=["features"],
-            dynamic_axes={"images": {0: "batch"} | sizes, "features": {0: "batch"}},
-        )
+        with muted():  # on an error it prints the whole graph
+            torch.onnx.export(
+                module,
+                (subject.images,),
+                buffer,  # type: ignore[arg-type]  # which this exporter takes too
+                dynamo=False,
+                input_names=["images"],
+                output_names=["features"],
+                dynamic_axes={"images": {0: "batch"} | sizes, "features": {0: "batch"}},
+            )
     except torch.onnx.OnnxExporterError as error:
         reason = on_one_line(str(error).strip().splitlines()[0])
         raise UserError(f"--format onnx: torch cannot export {subject.encoder.name} ({reason})") from error
@@ -300,8 +310,10 @@ def _detectron2_name(key: str) -> str:
 
 def _colours(trained: Mapping[str, Any]) -> tuple[Any, Any]:
     """Mean and deviation that the run's images were normalised with."""
-    if not {"dataset", "crop_size", "mean", "std"} <= trained.keys():
+    if not {"crop_size", "mean", "std"} <= trained.keys():
         return None, None
+    if "dataset" not in trained:  # an exported file
+        return recorded("mean", trained["mean"]), recorded("std", trained["std"])
     known = {name: recorded(name, trained[name]) for name in ("dataset", "crop_size", "mean", "std")}
     return normalisation(ImageSource(data_dir=Path(), train_dir=None, val_dir=None, **known))
 

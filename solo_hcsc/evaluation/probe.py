@@ -95,7 +95,12 @@ class Probe:
         )
         settings = linear_settings(flags, source, self.devices, self.dali_device, self.encoder.name)
         # The hash is in args.json because a resumed run must have the same encoder.
-        self.settings = settings | {"name": name, "role": EVALUATION, "checkpoint_sha256": self.encoder.fingerprint}
+        self.settings = settings | {
+            "name": name,
+            "role": EVALUATION,
+            "checkpoint_sha256": self.encoder.fingerprint,
+            "backbone_args": self.encoder.settings,
+        }
         seed_everything(self.loop.seed, workers=True)
         self.started = time.monotonic()
 

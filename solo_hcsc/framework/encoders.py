@@ -12,16 +12,20 @@ from solo.methods.base import BaseMethod
 from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.flags import TIMM
+from solo_hcsc.cli.flags import ENCODERS, TIMM
 from solo_hcsc.cli.parser import nearest
 from solo_hcsc.framework.repairs.fix import bare_method
 
 # What makes a model with position embeddings take another image size than its own, and then images of several sizes.
+# Other models, convolutions for one, know neither.
 _SIZES: tuple[Callable[[int], dict[str, Any]], ...] = (
-    lambda size: {},
     lambda size: {"img_size": size},
     lambda size: {"img_size": size, "dynamic_img_size": True},
+    lambda size: {},
 )
+# What would give it weights, another head or other files; a recorded run or an exported file may not either.
+_NOT_TAKEN = ("pretrained", "num_classes", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+_SOLO_LEARNS = tuple(name for name in ENCODERS if not name.startswith("resnet"))  # which it registers with timm
 
 
 def make_encoder(name: str, settings: dict[str, Any]) -> nn.Module:
@@ -48,24 +52,26 @@ def timm_settings(name: str, given: Mapping[str, Any], sizes: Sequence[int]) -> 
     The model is tried on torch's meta device, which computes shapes only: neither weights nor data are needed.
     """
     short = name.removeprefix(TIMM)
-    if not timm.is_model(short):
-        near = nearest(short.partition(".")[0], timm.list_models())
+    if not timm.is_model(short) or short in _SOLO_LEARNS:
+        near = nearest(short.partition(".")[0], sorted({*timm.list_models()} - {*_SOLO_LEARNS}), TIMM)
         raise UserError(f"--encoder {name}: timm {timm.__version__} has no such model; {near or 'see its list_models'}")
-    reason = ""
+    if refused := [key for key in _NOT_TAKEN if key in given]:
+        raise UserError(f"--encoder_args {refused[0]}: not taken; --init_weights gives an encoder its weights")
+    why_not, unmade = "", ""
     for size in _SIZES:
         settings = size(sizes[0]) | dict(given)
         try:
             with torch.device("meta"):
                 model = _timm_encoder(name, **settings).eval()
         except Exception as error:  # of any of timm's thousand models
-            reason = reason or f"timm cannot make it ({_first_line(error)})"
+            unmade = f"timm cannot make it ({_first_line(error)})"
             continue
-        why_not = next(filter(None, (_refusal(model, side) for side in sizes)), None)
-        if why_not is None:
+        found = next(filter(None, (_refusal(model, side) for side in sizes)), None)
+        if found is None:
             return settings
-        reason = why_not
+        why_not = why_not or found
     shown = f" --encoder_args {' '.join(f'{key}={value}' for key, value in given.items())}" if given else ""
-    raise UserError(f"--encoder {name}{shown}: {reason}")
+    raise UserError(f"--encoder {name}{shown}: {why_not or unmade}")
 
 
 def _refusal(model: nn.Module, side: int) -> str | None:
@@ -74,7 +80,8 @@ def _refusal(model: nn.Module, side: int) -> str | None:
         with torch.no_grad():
             out = model(torch.empty(2, 3, side, side, device="meta"))
     except Exception as error:
-        return f"cannot take images of {side} px ({_first_line(error)}); choose another --crop_size or --encoder"
+        reason = _first_line(error)
+        return f"fails on images of {side} px ({reason}); choose another --crop_size, --encoder or --encoder_args"
     if isinstance(out, torch.Tensor) and out.shape == (2, model.num_features):
         return None
     found = f"features of shape {tuple(out.shape[1:])}" if isinstance(out, torch.Tensor) else f"a {type(out).__name__}"
@@ -89,11 +96,9 @@ def key_values(args: Sequence[str]) -> dict[str, Any]:
     """`drop_path_rate=0.1 act_layer=relu` as Python values; what is no literal is a word."""
     found = {}
     for key, _, value in (arg.partition("=") for arg in args):
-        if key in ("pretrained", "num_classes", "checkpoint_path"):
-            raise UserError(f"--encoder_args {key}: not taken; --init_weights gives an encoder its weights")
         try:
             found[key] = literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             found[key] = value
     return found
 
@@ -115,6 +120,12 @@ def timm_colours(name: str) -> dict[str, tuple[float, ...]]:
     """The mean and std with which timm's own weights of a model were trained."""
     config = timm.get_pretrained_cfg(name.removeprefix(TIMM))
     return {} if config is None else {"mean": tuple(config.mean), "std": tuple(config.std)}
+
+
+def tf_twin(name: str) -> str | None:
+    """timm's model of the same weights with TensorFlow's padding and batch norm, as `timm/NAME`; None without one."""
+    twin = f"tf_{name.removeprefix(TIMM)}"
+    return f"{TIMM}{twin}" if name.startswith(TIMM) and timm.is_model(twin) else None
 
 
 def adapted(model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,8 @@ _LOADING_ERRORS = (
     ArithmeticError,
     SafetensorError,
 )
-_EXPORTED = ("encoder", "backbone_args", "crop_size", "mean", "std")  # in the metadata of what `export` writes
+EXPORTED = ".safetensors"
+_KNOWN = ("encoder", "backbone_args", "crop_size", "mean", "std", "method", "init_weights")  # to an exported file
 PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
 
 
@@ -78,7 +79,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if path.suffix == ".json":
         raise UserError(f"{path}: a record, not a checkpoint; give the checkpoint beside it, or their folder")
     try:
-        if path.suffix == ".safetensors":
+        if path.suffix == EXPORTED:
             return dict(load_file(path))
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except _LOADING_ERRORS as error:
@@ -93,12 +94,12 @@ def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     inner = checkpoint.get("state_dict", checkpoint.get("model", checkpoint))
     if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
-    return inner
+    return {str(key): value for key, value in inner.items()}
 
 
 def recorded_flags(checkpoint: Path) -> dict[str, Any]:
     """The args.json that the run wrote beside its checkpoint, or what our own export knows of it; empty for others."""
-    if checkpoint.suffix == ".safetensors":
+    if checkpoint.suffix == EXPORTED:
         return _exported(checkpoint)
     file = checkpoint.parent / "args.json"
     flags = read_json(file) if file.is_file() else {}
@@ -110,7 +111,7 @@ def _exported(file: Path) -> dict[str, Any]:
     try:
         with safe_open(file, "pt") as content:
             known = content.metadata() or {}
-        return {name: json.loads(known[name]) for name in _EXPORTED if name in known}
+        return {name: json.loads(known[name]) for name in _KNOWN if name in known}
     except (SafetensorError, OSError, ValueError):  # `load_checkpoint` says so
         return {}
 

@@ -181,7 +181,10 @@ def test_record_that_no_run_wrote_is_named(name, value, leaf_run, tmp_path, refu
     (tmp_path / "args.json").write_text(json.dumps(content))
     (tmp_path / "x.ckpt").symlink_to(only(leaf_run, "*.ckpt"))
     error = refused("knn", "--pretrained_feature_extractor", tmp_path / "x.ckpt")
-    assert f"args.json beside the checkpoint: its {name} is {value!r}, which no run writes; give --{name}" in error
+    assert (
+        f"args.json beside the checkpoint, or its metadata: {name} is {value!r}, which no run writes; give --{name}"
+        in error
+    )
 
 
 def test_zeroshot_takes_no_folder_from_the_run(leaf_run, images, refused):

@@ -298,7 +298,7 @@ def test_normalisation_is_what_the_run_really_used(dataset, mean, tmp_path, untr
     (tmp_path / "x.pth").write_bytes(untrained.read_bytes())
     flags = {"dataset": dataset, "crop_size": [32, 16], "mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}
     (tmp_path / "args.json").write_text(json.dumps(flags))
-    found = Subject.load(tmp_path, None, None, None)
+    found = Subject.load(tmp_path, None, (), None, None)
     assert list(found.mean) == mean
     assert found.crop_size == 32
 

@@ -1,5 +1,6 @@
 """Weights that a run starts from: every layout is understood, and none or only some of them are refused."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,10 +10,10 @@ import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
-from tiny import ROOT, SMALL, run_here
+from tiny import ROOT, SMALL, only, run_here
 from torch import nn
 
-from solo_hcsc.commands.pretrain import parse, prepare, resolve
+from solo_hcsc.commands.pretrain import begin_from_weights, parse, prepare, resolve
 from solo_hcsc.evaluation.encoders import load_encoder, load_initial
 
 TINY = "timm/test_efficientnet"
@@ -20,7 +21,10 @@ TINY = "timm/test_efficientnet"
 
 def start(*flags):
     """The method that a run with these flags would begin with, without training it."""
-    return prepare(resolve(parse([*map(str, flags), "--num_workers", "0", "--accelerator", "cpu"]))).model
+    job = resolve(parse([*map(str, flags), "--num_workers", "0", "--accelerator", "cpu"]))
+    model = prepare(job).model
+    begin_from_weights(job, model)
+    return model
 
 
 def with_statistics(model):
@@ -91,6 +95,33 @@ def test_run_starts_from_another_run_and_from_the_authors_files(custom, hcsc_run
         assert all(torch.equal(value, encoder[name]) for name, value in model.encoder.state_dict().items())
 
 
+def test_resumed_run_needs_no_initial_weights_and_remembers_them(custom, tmp_path):
+    torch.manual_seed(5)
+    file = tmp_path / "x.safetensors"
+    save_file(timm.create_model("test_efficientnet").state_dict(), file)
+    flags = [
+        *SMALL,
+        *custom,
+        "--method",
+        "simclr",
+        "--encoder",
+        TINY,
+        "--max_epochs",
+        "3",
+        "--limit_train_batches",
+        "1",
+    ]
+    flags += ["--num_sanity_val_steps", "0", "--scheduler", "cosine"]
+    begun = ["--init_weights", file, "--checkpoint_dir", tmp_path / "auto"]
+    run_here("pretrain", *flags, *begun, "--max_steps", "1")
+    checkpoint = only(tmp_path / "auto", "*.ckpt")
+    file.unlink()
+    run_here("pretrain", *flags, "--checkpoint_dir", tmp_path / "by hand", "--resume_from_checkpoint", checkpoint)
+    run_here("pretrain", *flags, *begun, "--auto_resume")
+    for args in [only(tmp_path / "by hand", "args.json"), *(tmp_path / "auto").rglob("args.json")]:
+        assert json.loads(args.read_text())["init_weights"] == str(file)
+
+
 def test_timms_own_weights_come_from_its_cache(custom, tmp_path):
     torch.manual_seed(4)
     weights = timm.create_model("test_resnet").state_dict()
@@ -128,6 +159,7 @@ def files(tmp_path):
     save_file(whole | {names[0]: whole[names[0]].fill_(float("nan"))}, tmp_path / "nan.safetensors")
     save_file(whole | {names[0]: torch.zeros(2, 2)}, tmp_path / "shape.safetensors")
     save_file({f"x.{name}": value for name, value in whole.items()}, tmp_path / "renamed.safetensors")
+    torch.save({0: torch.zeros(2), **whole}, tmp_path / "numbers.pth")
     torch.save({"state_dict": whole, "code": print}, tmp_path / "code.pth")
     return tmp_path
 
@@ -139,6 +171,7 @@ def files(tmp_path):
         ("text.safetensors", "not a readable checkpoint"),
         ("half.safetensors", "does not fit timm/test_efficientnet; missing: "),
         ("other.safetensors", "does not fit timm/test_efficientnet|no encoder timm/test_efficientnet in it"),
+        ("numbers.pth", "unexpected: 1 weight (0)|NaN"),
         ("nan.safetensors", "NaN or infinite values in 1 weight"),
         ("renamed.safetensors", "a .pth file also tells the order of weights"),
         ("shape.safetensors", "of another shape: 1 weight (conv_stem.weight)"),
@@ -155,6 +188,7 @@ def test_weights_that_do_not_fill_the_encoder_are_refused(name, line, files, cus
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
+        ("--init_weights=", "is empty; give a file, a run, or timm"),
         ("--init_weights timm", "has weights for --encoder timm/NAME, such as timm/resnet18"),
         ("--init_weights timm --encoder timm/test_vit4", "has no weights of test_vit4"),
         ("--init_weights RUN --encoder timm/resnet18", "was trained with resnet18; give --encoder resnet18"),

@@ -56,6 +56,8 @@ def test_methods_train_with_small_crops_and_every_evaluation_takes_the_run(metho
     brief = ["--max_epochs", "1", "--batch_size", "8", "--checkpoint_dir", tmp_path / "probes"]
     run_here("linear", *frozen, *light, *brief)
     run_here("semisup", *frozen, *light, *brief, "--label_fraction", "0.5")
+    tuned = next(file for file in (tmp_path / "probes").rglob("*.ckpt") if "semisup" in str(file))
+    run_here("knn", "--pretrained_feature_extractor", tuned, *custom, "--crop_size", "32", *light, "--k", "5")
 
 
 def test_resumed_run_ends_with_the_same_bits(custom, tmp_path):
@@ -82,7 +84,7 @@ def test_settings_are_recorded_and_the_encoder_is_rebuilt_from_them(custom, tmp_
     assert (found.name, found.settings) == (args["encoder"], args["backbone_args"])
     assert found.module(torch.zeros(1, 3, 32, 32)).shape == (1, 24)
     assert load_encoder(tmp_path, crop_size=40).module(torch.zeros(1, 3, 40, 40)).shape == (1, 24)
-    with pytest.raises(UserError, match="cannot take images of 20 px"):
+    with pytest.raises(UserError, match="fails on images of 20 px"):
         load_encoder(tmp_path, crop_size=20)
 
 
@@ -90,8 +92,11 @@ def test_settings_are_recorded_and_the_encoder_is_rebuilt_from_them(custom, tmp_
     ("flags", "line"),
     [
         ("--encoder resnet19", "did you mean resnet18?"),
-        ("--encoder resnet34", "or any model of timm as timm/NAME"),
-        ("--encoder timm/resnet_34", "did you mean resnet34?"),
+        ("--encoder resnet34", "as timm/NAME: timm/resnet34 if it has that"),
+        ("--encoder timm/resnet_34", "did you mean timm/resnet34?"),
+        ("--encoder timm/vit_tiny", "has no such model"),
+        ("--encoder timm/resnet18 --encoder_args drop_rate={[]:1}", "--encoder_args drop_rate={[]:1}"),
+        ("--encoder timm/resnet18 --encoder_args cache_dir=x", "cache_dir: not taken"),
         ("--encoder timm/resnet18 --encoder_args global_pool=", "makes features of shape (512, 7, 7) of an image"),
         ("--encoder timm/resnet18 --encoder_args features_only=True", "timm cannot make it|makes a list of an image"),
         ("--encoder timm/resnet18 --encoder_args depths=2", "timm cannot make it"),
@@ -99,7 +104,7 @@ def test_settings_are_recorded_and_the_encoder_is_rebuilt_from_them(custom, tmp_
         ("--encoder timm/resnet18 --encoder_args depth", "is not of the form key=value"),
         ("--encoder timm/resnet18 --patch_size 8", "is for solo-learn's own encoders"),
         ("--encoder resnet18 --encoder_args a=1", "is for --encoder timm/NAME, not resnet18"),
-        ("--encoder timm/volo_d1_224 --crop_size 224 96 --num_crops_per_aug 2 1", "cannot take images of|cannot make"),
+        ("--encoder timm/volo_d1_224 --crop_size 224 96 --num_crops_per_aug 2 1", "fails on images of|cannot make"),
     ],
 )
 def test_encoder_that_cannot_work_is_refused_before_data_is_read(flags, line, images, refused):
