@@ -54,7 +54,7 @@
   function describe(node) {
     const parts = [place(node), images(nodes.size[node])];
     if (node) parts.push(`tightness ${cosine(nodes.tightness[node])}`);
-    if (nodes.commonest[node] >= 0) parts.push(`${percent(nodes.purity[node])} ${className(nodes.commonest[node])}`);
+    if (node && nodes.commonest[node] >= 0) parts.push(`${percent(nodes.purity[node])} ${className(nodes.commonest[node])}`);
     return parts.join(" · ");
   }
 
@@ -88,7 +88,7 @@
     return promised.get(name);
   }
 
-  const address_of_sheet = (name) => (tree.parts ? tree.parts[name] : `data/${name}.jpg`);
+  const sheetAddress = (name) => (tree.parts ? tree.parts[name] : `data/${name}.jpg`);
   const blockOf = (image) => `block-${Math.floor(image / tree.block)}`;
 
   function loadRange(start, end) {
@@ -172,7 +172,7 @@
   }
 
   function showPicture(element, name) {
-    element.style.backgroundImage = `url("${address_of_sheet(name)}")`;
+    element.style.backgroundImage = `url("${sheetAddress(name)}")`;
   }
 
   // ---- colours ----
@@ -270,9 +270,8 @@
     side = Math.max(40, side);
     const columns = Math.max(1, Math.floor(w / side));
     const shown = Math.min(size, columns * Math.max(1, Math.floor(h / side)));
-    const left = (w - Math.min(columns, shown) * side) / 2;
     return Array.from({ length: shown }, (_, i) => {
-      const rect = { x: left + (i % columns) * side, y: Math.floor(i / columns) * side, w: side, h: side };
+      const rect = { x: (i % columns) * side, y: Math.floor(i / columns) * side, w: side, h: side };
       return { image: nodes.start[node] + i, ...shrunk(rect, GAP) };
     });
   }
@@ -283,7 +282,7 @@
     if (!image) {
       image = new Image();
       image.onload = () => image.decode().then(redrawSoon, redrawSoon);
-      image.src = address_of_sheet(name);
+      image.src = sheetAddress(name);
       if (sheets.size > 80) sheets.delete(sheets.keys().next().value);
       sheets.set(name, image);
     }
@@ -670,7 +669,8 @@
       node ? picture("medoids", nodes.medoid[node], 72) : null,
       make("div", {}, make("h2", {}, nameOf(node)), make("p", {}, place(node)),
         make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))))));
-    find("node").replaceChildren(head, ...(labelled && node ? [classBars(node)] : []), ...(image >= 0 ? [imageCard(image)] : []));
+    const below = image >= 0 ? [imageCard(image)] : labelled && node ? [classBars(node)] : [];
+    find("node").replaceChildren(head, ...below);
   }
 
   function classBars(node) {
@@ -782,7 +782,7 @@
       outliers: within(outliers, start, end).length,
       suspects: suspects[0].filter((image) => image >= start && image < end).length,
     };
-    const titles = { images: "Images", outliers: "Outliers", suspects: "Likely mislabelled" };
+    const titles = { images: "Images", outliers: "Outliers", suspects: "Mislabelled?" };
     find("tabs").replaceChildren(...TABS.map((name) => link({ tab: name },
       { role: "tab", "aria-selected": name === tab, id: `tab-${name}` }, titles[name], make("small", {}, number(sizes[name])))));
     const found = await listing(state);
@@ -874,6 +874,7 @@
       element.title = labelled ? `${facts.path}\n${facts.label < 0 ? "no label" : classes[facts.label]}` : facts.path;
       if (wide) {
         const suspect = suspectOf(image);
+        element.title += `\nits clusters say ${classes[suspect.suggested]}, ahead by ${cosine(suspect.margin)}`;
         name.append(make("s", {}, className(facts.label)), make("b", {}, className(suspect.suggested)),
           make("small", {}, `${facts.path.split("/").pop()} · ${cosine(suspect.margin)}`));
       } else name.textContent = facts.path.split("/").pop();
