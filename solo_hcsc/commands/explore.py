@@ -38,9 +38,7 @@ def run(argv: Sequence[str]) -> None:
 def check(embedder: "Embedder", flags: Flags) -> None:
     """Refuses a run without a tree, and a page whose pictures would be images of the next one."""
     if embedder.tree is None:
-        raise UserError(
-            f"{embedder.why_no_tree()}; explore needs a checkpoint of `pretrain --method hcsc` that has one"
-        )
+        raise UserError(f"{embedder.why_no_tree()}; give a checkpoint of `pretrain --method hcsc` that has clustered")
     if embedder.source.in_folders:
         images = embedder.source.folder(flags.split)
         if flags.out.resolve().is_relative_to(images.resolve()):

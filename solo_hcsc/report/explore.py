@@ -100,7 +100,9 @@ def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loadi
     Returns:
         How many nodes the page has.
     """
-    assert found.clusters is not None and found.similarities is not None and found.outliers is not None
+    assert found.clusters is not None
+    assert found.similarities is not None
+    assert found.outliers is not None
     order = tree_order(found.clusters, found.similarities)
     paths, outliers = [found.paths[i] for i in order], np.flatnonzero(found.outliers[order])
     clusters, similarities = found.clusters[order], found.similarities[order]
@@ -191,7 +193,8 @@ def _sides(dataset: Dataset, images: int) -> tuple[int, int]:
     """
     sizes: Any = with_transform(dataset, _shorter_side)
     most = max(sizes[number][0] for number in range(0, images, max(1, images // 16)))
-    return tuple(max(16, min(most, side) // 16 * 16) for side in SIDES[images <= LARGE_UP_TO])  # type: ignore[return-value]
+    image, medoid = (max(16, min(most, side) // 16 * 16) for side in SIDES[images <= LARGE_UP_TO])
+    return image, medoid
 
 
 def _shorter_side(image: Image.Image) -> int:

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from browser import chromium
 from PIL import Image
 from torch.utils.data import Dataset
 
+from benchmarks.browser import chromium
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.evaluation.embedding import Embeddings
 from solo_hcsc.report import explore

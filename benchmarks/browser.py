@@ -1,4 +1,4 @@
-"""A headless Chromium that a test drives through its debugging pipe, which needs nothing but Chromium itself."""
+"""A headless Chromium that a test or a benchmark drives through its debugging pipe; nothing else is needed."""
 
 import json
 import os
@@ -62,9 +62,8 @@ class Tab:
         """Sends a command of the DevTools protocol and returns its result."""
         self._last += 1
         session = {"sessionId": self._session} if self._session else {}
-        self._out.write(
-            json.dumps({"id": self._last, "method": method, "params": settings, **session}).encode() + b"\0"
-        )
+        command = {"id": self._last, "method": method, "params": settings, **session}
+        self._out.write(json.dumps(command).encode() + b"\0")
         self._out.flush()
         while (message := self._next()).get("id") != self._last:
             self.events.append(message)
@@ -133,10 +132,9 @@ class Tab:
         self.click(*self.run(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({box})"))
 
     def press(self, key: str, text: str = "") -> None:
-        for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, **({"text": text} if kind == "keyDown" and text else {})
-            )
+        typed = {"text": text} if text else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **typed)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def look(self, width: int, height: int, dark: bool = False, scale: float = 1, phone: bool = False) -> None:
         """The size of the window, and the theme."""
