@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WEIGHT = 5.0  # how many images of its own a cluster needs to count as much as the level above it
+WEIGHT = 10.0  # how many images of its own a cluster needs to count as much as the level above it
 LEAST_MARGIN = 0.5
 
 
@@ -41,11 +41,11 @@ def find_suspects(labels: np.ndarray, clusters: np.ndarray) -> Suspects:
         The suspects; images without a label are none, and give no evidence.
 
     Example:
-        >>> labels = np.array([0] * 10 + [1] * 10)
+        >>> labels = np.array([0] * 20 + [1] * 20)
         >>> labels[3] = 1
-        >>> found = find_suspects(labels, np.array([[0]] * 10 + [[1]] * 10))
+        >>> found = find_suspects(labels, np.array([[0]] * 20 + [[1]] * 20))
         >>> found.images.tolist(), found.suggested.tolist(), found.margins.round(2).tolist()
-        ([3], [0], [0.62])
+        ([3], [0], [0.65])
     """
     known = np.flatnonzero(labels >= 0)
     if not len(known):

@@ -48,7 +48,8 @@
 
   function nameOf(node) {
     if (!node) return "All images";
-    return nodes.commonest[node] < 0 ? `Cluster ${nodes.number[node]}` : className(nodes.commonest[node]);
+    if (nodes.commonest[node] < 0) return `Cluster ${nodes.number[node]}`;
+    return className(nodes.commonest[node]) + (nodes.purity[node] < 500 ? ", …" : "");
   }
 
   function describe(node) {
@@ -670,6 +671,7 @@
       make("div", {}, make("h2", {}, nameOf(node)), make("p", {}, place(node)),
         make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))))));
     const below = image >= 0 ? [imageCard(image)] : labelled && node ? [classBars(node)] : [];
+    find("node").classList.toggle("of-image", image >= 0);
     find("node").replaceChildren(head, ...below);
   }
 
