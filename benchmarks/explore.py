@@ -8,6 +8,7 @@ take while the map zooms. The goals: 150 MB on disk, and 3 times the small page'
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from solo_hcsc.report.explore import write_page
 FIRST = "performance.getEntriesByName('first-picture')[0]?.startTime"
 # Goes from node to node by the address, as a click does, and returns the milliseconds between frames.
 ZOOM = """new Promise((done) => {
-  const found = []; let last = 0; let left = 12; let since = 0;
+  const found = []; let last = 0; let left = NODES.length; let since = 0;
   const step = (now) => {
     if (last) found.push(now - last);
     last = now;
@@ -72,12 +73,20 @@ def main() -> None:
                 seconds[way].append(first_picture(tab, page))
         small = next(iter(seconds.values()))
         rows = [
-            measure.row(way, seconds[way], small, bytes=size, seconds_to_make=made, frames=frames(tab, page))
+            measure.row(
+                way,
+                seconds[way],
+                small,
+                bytes=size,
+                seconds_to_make=made,
+                frames=frames(tab, page, 2 if args.small else 12),
+            )
             for way, (page, size, made) in pages.items()
         ]
     header = ["page", "MB", "first picture ms", "x small", "frame ms, median", "95 %", "made in s"]
     measure.show(header, [shown(row) for row in rows])
-    measure.write("explore", args, rows)
+    named = Namespace(**(vars(args) | {"data_dir": args.data_dir.name}))
+    measure.write("explore", named, rows)
 
 
 def make(folder: Path, images: int, prototypes: tuple[int, ...], args: Any) -> tuple[str, int, float]:
@@ -104,14 +113,14 @@ def first_picture(tab: Tab, page: str) -> float:
     return tab.wait(FIRST) / 1000
 
 
-def frames(tab: Tab, page: str) -> dict[str, Any]:
+def frames(tab: Tab, page: str, steps: int) -> dict[str, Any]:
     """While the map zooms in and out of the largest top clusters: milliseconds."""
     tab.open(page)
     tab.wait(FIRST)
     nodes = tab.run("(({nodes}) => nodes)(JSON.parse(document.getElementById('tree').textContent))")
     tops = [i for i, level in enumerate(nodes["level"]) if level == max(nodes["level"])]
-    tops = sorted(tops, key=lambda i: -nodes["size"][i])[:12]
-    numbers = [nodes["number"][tops[i % len(tops)]] for i in range(12)]
+    tops.sort(key=lambda i: -nodes["size"][i])
+    numbers = [nodes["number"][tops[i % len(tops)]] for i in range(steps)]
     tab.run(ZOOM.replace("NODES", str(numbers)))  # once, so that the sheets are there
     found = tab.run(ZOOM.replace("NODES", str(numbers)))
     return {

@@ -141,3 +141,10 @@ def test_startup_has_every_commands_help_and_its_goal():
 def test_command_that_fails_is_not_timed():
     with pytest.raises(RuntimeError, match="nowhere: no such command"):
         startup.run([sys.executable, "-m", "solo_hcsc", "nowhere"])
+
+
+def test_explore(images, tmp_path):
+    small, large = run("explore", tmp_path, "--data_dir", images / "train")["rows"]
+    assert small["ratio"] == 1
+    assert 0 < small["bytes"] < large["bytes"]
+    assert all(row["frames"]["count"] > 10 for row in (small, large))
