@@ -28,7 +28,10 @@ COMMANDS = {
         "ablate": "the rows of the paper's ablation and sensitivity tables, with a report",
         "report": "the page of a comparison or an ablation, made anew",
     },
-    "look inside": {"analyse": "pictures of a run's prototypes, left-out negatives and features"},
+    "look inside": {
+        "explore": "a page to walk through a run's tree of images, which opens by double click",
+        "analyse": "pictures of a run's prototypes, left-out negatives and features",
+    },
     "use": {
         "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
         "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,38 @@ def try_writing(file: Path, instead: str) -> None:
         raise UserError(f"{file}: cannot be written ({error.strerror}); {instead}") from error
     if file.is_dir():
         raise UserError(f"{file}: is a folder, where the result is to go; remove it")
+
+
+@contextlib.contextmanager
+def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> Iterator[Path]:
+    """A folder for --out that is there when all of it is written; takes the place of an earlier one then.
+
+    It is written under the name that this hands out. What fails leaves neither that nor a parent that was new.
+    `is_earlier`: whether a folder that is not empty is one that this may replace.
+    """
+    folder = folder.absolute()
+    if folder.exists() and any(folder.iterdir()) and not is_earlier(folder):
+        raise UserError(f"--out {folder}: has other files in it; give a new or an empty folder")
+    new = [path for path in folder.parents if not path.exists()]
+    part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
+    try:
+        part.mkdir(parents=True)
+        yield part
+        if folder.exists():
+            folder.rename(old)
+        part.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"--out {folder}: cannot be written ({error.strerror or error}); give another folder"
+        ) from error
+    finally:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        for path in (part, old):
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for path in new:
+                path.rmdir()  # refused as soon as one has anything in it
 
 
 def read_json(file: Path) -> Any:

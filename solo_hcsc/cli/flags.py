@@ -350,14 +350,15 @@ def add_feature_flags(parser: Parser, group: Any = None) -> None:
     parser.hide("dali", "dali_device", "no_labels")
 
 
-def embed_parser() -> Parser:
-    """The flags of `embed`, the command and the function, but for what the command writes."""
-    parser = Parser(
-        "embed",
-        "One row per image: its path, label, embedding and, of an HCSC run, clusters; as Parquet and NPY. Works on any "
-        "folder of images, also one without labels and one that was not trained on.",
-        "RUN [--data_dir FOLDER] --out FOLDER [flags]",
-    )
+_TABLE = (
+    "One row per image: its path, label, embedding and, of an HCSC run, clusters; as Parquet and NPY. Works on any "
+    "folder of images, also one without labels and one that was not trained on."
+)
+
+
+def embed_parser(command: str = "embed", description: str = _TABLE) -> Parser:
+    """The flags of a command that reads a run and any images, but for what it writes; `embed` is also a function."""
+    parser = Parser(command, description, "RUN [--data_dir FOLDER] --out FOLDER [flags]")
     group = parser.add_argument_group("encoder")
     group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=_CHECKPOINT)
     add_feature_flags(parser, group)

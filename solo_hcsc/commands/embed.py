@@ -79,11 +79,9 @@ def check(embedder: "Embedder", flags: Namespace) -> None:
     """Refuses what these images or this run cannot give."""
     from solo_hcsc.evaluation.plane import FEWEST, has_umap
 
-    encoder, images = embedder.frozen.encoder, embedder.images
+    images = embedder.images
     if flags.clusters and embedder.tree is None:
-        method = encoder.trained_with.get("method") or "a foreign checkpoint"
-        why = "had not clustered yet" if method == "hcsc" else "makes none"
-        raise UserError(f"--clusters: {encoder.checkpoint} has no tree: {method} {why}; leave it out")
+        raise UserError(f"--clusters: {embedder.why_no_tree()}; leave it out")
     if flags.neighbours and flags.neighbours >= images:
         raise UserError(f"--neighbours {flags.neighbours}: {images} images have {images - 1} others each at most")
     if flags.map and images < FEWEST:

@@ -137,6 +137,12 @@ class Embedder:
             dataset = one_split(source, flags.split)
         return cls(source, flags.split, frozen, tree, dataset)
 
+    def why_no_tree(self) -> str:
+        """What to tell about a run whose `tree` is None."""
+        method = self.frozen.encoder.trained_with.get("method") or "a foreign checkpoint"
+        why = "had not clustered yet" if method == "hcsc" else "makes none"
+        return f"{self.frozen.encoder.checkpoint} has no tree: {method} {why}"
+
     @property
     def images(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]

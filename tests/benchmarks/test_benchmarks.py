@@ -167,3 +167,10 @@ def test_rank_correlation_over_runs_has_its_uncertainty():
     assert found["at_end"] == pytest.approx(1 - 6 * 6 / (8 * 63))
     assert found["low"] < found["at_end"] <= found["high"] <= 1
     assert found["p"] < 0.01
+
+
+def test_explore(images, tmp_path):
+    small, large = run("explore", tmp_path, "--data_dir", images / "train")["rows"]
+    assert small["ratio"] == 1
+    assert 0 < small["bytes"] < large["bytes"]
+    assert all(row["frames"]["count"] > 10 for row in (small, large))

@@ -1,0 +1,73 @@
+"""`solo-hcsc explore`: its page, which comes as a whole, and what it refuses."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import make_images, run_here
+from trees import checkpoint_of
+
+import solo_hcsc
+
+SMALL = ["--accelerator", "cpu", "--num_workers", 0, "--batch_size", 8]
+
+
+def tree_of(folder: Path):
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="tree">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_page_has_what_embed_says_of_the_run_s_images(hcsc_run, tmp_path, capsys):
+    out = tmp_path / "new" / "page"
+    run_here("explore", hcsc_run, "--out", out, *SMALL)
+    tree, found = tree_of(out), solo_hcsc.embed(hcsc_run, accelerator="cpu", batch_size=8)
+    paths, labels, figures = tree["parts"]["block-0"]
+    rows = [found.paths.index(path) for path in paths]
+    assert sorted(rows) == list(range(36))
+    assert [tree["classes"][label] for label in labels] == [found.labels[row] for row in rows]
+    for level, column in enumerate(figures):
+        assert column == pytest.approx((1000 * found.similarities[rows, level]).tolist(), abs=0.51)
+    clusters = {(level + 1, number) for level in range(2) for number in found.clusters[:, level].tolist()}
+    assert set(zip(tree["nodes"]["level"], tree["nodes"]["number"], strict=True)) == clusters
+    assert (tree["title"], tree["classes"]) == ("train", ["class 0", "class 1", "class 2"])
+    assert f"36 images in {len(clusters)} clusters" in (said := capsys.readouterr().out)
+    assert f"open {out / 'index.html'}" in said
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "new"]
+
+
+def test_folder_without_classes_replaces_an_earlier_page(images, hcsc_run, tmp_path):
+    folder = Path(shutil.copytree(images / "flat" / "class 0", tmp_path / "photos"))
+    for title in ("One", "Two <b>"):
+        flags = ["--data_dir", folder, "--out", tmp_path / "page", "--title", title, *SMALL]
+        run_here("explore", hcsc_run, *flags)
+    assert (tree_of(tmp_path / "page")["title"], tree_of(tmp_path / "page")["classes"]) == ("Two <b>", [])
+    assert "<title>Two &lt;b&gt;</title>" in (tmp_path / "page" / "index.html").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page", "photos"]
+
+
+def test_failure_leaves_the_earlier_page(hcsc_run, tmp_path, refused):
+    folder = make_images(tmp_path / "photos", classes=1, per_class=12)
+    flags = ["--data_dir", folder, "--out", tmp_path / "page", *SMALL]
+    run_here("explore", hcsc_run, *flags)
+    before = (tmp_path / "page" / "index.html").read_bytes()
+    (folder / "class 0" / "9.png").write_text("no image")
+    assert "class 0/9.png: cannot be read as an image" in refused("explore", hcsc_run, *flags)
+    assert (tmp_path / "page" / "index.html").read_bytes() == before
+
+
+def test_run_without_a_tree(untrained, hcsc_run, images, refused):
+    flags = ["--data_dir", images / "train", "--crop_size", 32, "--out", "page", *SMALL]
+    said = refused("explore", untrained, *flags)
+    assert "has no tree: a foreign checkpoint makes none; give a checkpoint of `pretrain --method hcsc`" in said
+    assert "has no tree: hcsc had not clustered yet" in refused("explore", checkpoint_of(hcsc_run, 0), *flags)
+
+
+def test_folders_that_a_page_does_not_belong_in(hcsc_run, tmp_path, refused):
+    folder = make_images(tmp_path / "photos", classes=1, per_class=12)
+    flags = ["--data_dir", folder, *SMALL]
+    assert "has other files in it; give a new or an empty" in refused("explore", hcsc_run, "--out", tmp_path, *flags)
+    assert "is among the images of" in refused("explore", hcsc_run, "--out", folder / "page", *flags)
+    assert "is a file; give a folder" in refused("explore", hcsc_run, "--out", __file__, *flags)
+    assert "the following arguments are required: RUN, --out" in refused("explore")
