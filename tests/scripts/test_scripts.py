@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from tiny import ROOT, only, run_here
 
@@ -52,7 +53,7 @@ def commands_of(script: Path, *arguments: str) -> list[tuple[str, list[str]]]:
     seen = "exec 3>&1 >/dev/null\n"
     for program in ("solo-hcsc", "python"):
         seen += f"{program}() {{ printf '%s\\037' {program} \"$@\" >&3; printf '\\036' >&3; }}\n"
-    text = seen + script.read_text().replace("source ", ": ")
+    text = seen + re.sub(r"^(source|bash) ", ": ", script.read_text(), flags=re.M)
     out = subprocess.run(["bash", "-c", text, "bash", *arguments], capture_output=True, text=True, check=True)
     commands = [command.split("\x1f")[:-1] for command in out.stdout.split("\x1e")[:-1]]
     return [(name, flags) for _, name, *flags in commands]
@@ -216,3 +217,28 @@ def test_runs_that_are_judged_differ_by_method_and_setting_only_and_never_see_te
     assert {(flags.train_dir, flags.val_dir, flags.max_epochs, flags.knn_eval) for flags in parsed} == {
         (Path("train"), Path("val"), 8, True)
     }
+
+
+def test_warm_start_goes_from_weights_to_a_model_and_embeddings(images, tmp_path, monkeypatch):
+    commands = commands_of(ROOT / "scripts" / "warm_start" / "cifar10.sh")
+    chain = ["pretrain", "knn", "linear", "export", "-c", "embed"]
+    assert [name for name, _ in commands] == ["scripts/data/cifar10.py", "knn", *chain * 3, "summary"]
+    for name, flags in commands:
+        if name == "pretrain":
+            pretrain.check_flags(pretrain.parse(flags))
+    monkeypatch.chdir(tmp_path)
+    weights = tmp_path / "weights.pth"
+    torch.save(timm.create_model("test_efficientnet").state_dict(), weights)
+    tiny = f"--encoder timm/test_efficientnet --init_weights {weights} --data_dir {images} --accelerator cpu"
+    few = {
+        "pretrain": f"{tiny} --batch_size 8 --queue_size 16 --num_prototypes 4 2 --min_cluster_size 2 --crop_size 32",
+        "knn": "--k 5 --accelerator cpu",
+        "linear": "--max_epochs 1 --batch_size 8 --accelerator cpu",
+        "embed": "--neighbours 3 --accelerator cpu",
+    }
+    for name, flags in commands[2:8]:
+        if name != "-c":
+            run_here(name, *flags, *few.get(name, "").split())
+    file = only(tmp_path, "encoder.safetensors")
+    timm.create_model("test_efficientnet", num_classes=0, checkpoint_path=str(file))
+    assert only(tmp_path, "embeddings.parquet").stat().st_size > 0
