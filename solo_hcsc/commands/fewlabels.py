@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.evaluation.results import describe_data, versions
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.report.few_labels import draw_scores
-    from solo_hcsc.report.figures import to_svg
+    from solo_hcsc.report.figures import to_svg, write_svg
 
     import_faiss("fewlabels clusters")
     train, val = (Embedder.load(flags.but(split=split)) for split in ("train", "val"))
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> None:
     }
     with written_together(flags.out, NAMES) as (text, picture):
         text.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        picture.write_text(to_svg("fewlabels", lambda: draw_scores(scores)), encoding="utf-8")
+        write_svg(picture, to_svg("fewlabels", lambda: draw_scores(scores)))
     say(scores, len(judged.classes), flags)
 
 
