@@ -21,6 +21,7 @@ COMMANDS = {
         "zeroshot": "KNN accuracy on another data set than that of pretraining",
         "voc": "a linear classifier for PASCAL VOC 2007",
         "places": "a linear classifier for Places205",
+        "fewlabels": "accuracy with few labels, of picked images and of random ones",
         "summary": "all results below a folder in one table, with the paper's figures",
     },
     "compare": {
@@ -35,6 +36,8 @@ COMMANDS = {
     "use": {
         "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
         "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",
+        "pick": "the images worth labelling first, with the reason for each",
+        "spread": "from few labels to labels of all images, with confidences",
     },
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
 }

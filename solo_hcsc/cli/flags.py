@@ -350,15 +350,17 @@ def add_feature_flags(parser: Parser, group: Any = None) -> None:
     parser.hide("dali", "dali_device", "no_labels")
 
 
-_TABLE = (
+_EMBED = (
     "One row per image: its path, label, embedding and, of an HCSC run, clusters; as Parquet and NPY. Works on any "
     "folder of images, also one without labels and one that was not trained on."
 )
 
 
-def embed_parser(command: str = "embed", description: str = _TABLE) -> Parser:
-    """The flags of a command that reads a run and any images, but for what it writes; `embed` is also a function."""
-    parser = Parser(command, description, "RUN [--data_dir FOLDER] --out FOLDER [flags]")
+def embed_parser(
+    command: str = "embed", description: str = _EMBED, usage: str = "RUN [--data_dir FOLDER] --out FOLDER [flags]"
+) -> Parser:
+    """The flags of `embed`, the command and the function, and of others that read any images; not what they write."""
+    parser = Parser(command, description, usage)
     group = parser.add_argument_group("encoder")
     group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=_CHECKPOINT)
     add_feature_flags(parser, group)
@@ -368,6 +370,14 @@ def embed_parser(command: str = "embed", description: str = _TABLE) -> Parser:
     parser.change("data_dir", help=f"{images}; the run's own images if not given")
     parser.change("no_labels", help="no column of labels; so it is without the flag if there are no class folders")
     return parser
+
+
+WAYS = ("typical", "nearest", "farthest")
+
+
+def add_way_flag(group: Any) -> None:
+    told = "which image of a cluster: the most typical, the nearest to its prototype; or farthest-first, without a tree"
+    _add(group, ("way", WAYS, "typical", None, told))
 
 
 def knn_parser(command: str, description: str) -> Parser:

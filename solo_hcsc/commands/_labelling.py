@@ -1,0 +1,74 @@
+"""What the commands about few labels share: their flags, features, label files and the command that comes next."""
+
+import csv
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.parser import Flags, take
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from solo_hcsc.evaluation.embedding import Embedder
+
+
+def features_of(embedder: "Embedder", flags: Flags) -> "np.ndarray":
+    """The features (N, D) of all images; says whose."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from solo_hcsc.data.loaders import Loading
+
+    encoder = embedder.frozen.encoder
+    print(
+        f"{embedder.images} images, {flags.features} features of {encoder.name}, {embedder.frozen.device}", flush=True
+    )
+    parts: list[np.ndarray] = []
+    replace(embedder, tree=None).run_through(take(Loading, flags), parts.append)
+    return np.concatenate(parts)
+
+
+def read_labels(flag: str, files: Sequence[Path], paths: Sequence[str]) -> dict[int, str]:
+    """The images that CSV files name in their columns `path` and `label`, by number, with labels; "" without one."""
+    numbers = {path: number for number, path in enumerate(paths)}
+    found: dict[int, str] = {}
+    for file in files:
+        for path, label in _rows(flag, file):
+            if path not in numbers:
+                raise UserError(
+                    f"{flag} {file}: {on_one_line(path)} is none of the {len(paths)} images; give the images of the "
+                    "command that wrote the file"
+                )
+            before = found.get(numbers[path])
+            if before and label and before != label:
+                raise UserError(f"{flag} {file}: {on_one_line(path)} is {before!r} and {label!r}; keep one")
+            found[numbers[path]] = label or before or ""
+    return found
+
+
+def _rows(flag: str, file: Path) -> list[tuple[str, str]]:
+    """The path and the label of each row."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines)
+            missing = {"path", "label"} - {*(reader.fieldnames or ())}
+            if missing:
+                raise UserError(f"{flag} {file}: no column {min(missing)}; it takes a CSV with columns path and label")
+            return [(row["path"] or "", (row["label"] or "").strip()) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a CSV file"
+        raise UserError(f"{flag} {file}: cannot be read ({reason}); give a file as `pick` writes it") from error
+
+
+def next_command(command: str, flags: Flags, but: Sequence[str], *more: object) -> str:
+    """A command line with the same run and images, without the flags `but`, and with `more`."""
+    words = [str(flags.pretrained_feature_extractor)]
+    for name in sorted(flags.typed - {*but, "pretrained_feature_extractor"}):
+        value = getattr(flags, name)
+        values = [] if value is True else value if isinstance(value, list | tuple) else [value]
+        words += [f"--{name}", *map(str, values)]
+    return f"solo-hcsc {command} {shlex.join([*words, *map(str, more)])}"

@@ -1,0 +1,127 @@
+"""`solo-hcsc fewlabels`: the accuracy with few labels, of images that `pick` chooses and of random ones."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from solo_hcsc.cli.console import table
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import check_folder_to_write, written_together
+from solo_hcsc.cli.flags import add_way_flag, check_frozen, embed_parser
+from solo_hcsc.cli.parser import Flags, Invocation, at_least
+from solo_hcsc.commands._labelling import features_of, next_command
+
+if TYPE_CHECKING:
+    from solo_hcsc.evaluation.budgets import Labelled, Score
+    from solo_hcsc.evaluation.embedding import Embedder
+
+NAMES = ("fewlabels.json", "fewlabels.svg")
+
+
+def run(argv: Sequence[str]) -> None:
+    """From the checks to the table and the files."""
+    flags = parse(argv)
+
+    from solo_hcsc.evaluation.budgets import drawn_from, measure
+    from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.results import describe_data, versions
+    from solo_hcsc.hcsc.kmeans import import_faiss
+    from solo_hcsc.report.few_labels import draw_scores
+    from solo_hcsc.report.figures import to_svg, write_svg
+
+    import_faiss("fewlabels clusters")
+    train, val = (Embedder.load(flags.but(split=split)) for split in ("train", "val"))
+    if max(flags.budgets) > drawn_from(train.images):
+        raise UserError(
+            f"--budgets {max(flags.budgets)}: a draw chooses from {drawn_from(train.images)} of {train.images} images"
+        )
+    pool, judged = labelled([train, val], flags)
+    print("choosing, training, judging ...", flush=True)
+    scores = list(measure(pool, judged, sorted({*flags.budgets}), flags.draws, flags.way))
+    encoder = train.frozen.encoder
+    record = {
+        "run": str(encoder.checkpoint),
+        "checkpoint_sha256": encoder.fingerprint,
+        "method": encoder.trained_with.get("method"),
+        "encoder": encoder.name,
+        "features": flags.features,
+        "way": flags.way,
+        "draws": flags.draws,
+        "data": describe_data(val.source, None, train=len(pool.classes), val=len(judged.classes)),
+        "scores": [asdict(score) for score in scores],
+        "command": Invocation("fewlabels", tuple(argv)).line,
+        "versions": versions(),
+    }
+    with written_together(flags.out, NAMES) as (text, picture):
+        text.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_svg(picture, to_svg("fewlabels", lambda: draw_scores(scores)))
+    say(scores, len(judged.classes), flags)
+
+
+def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[Labelled]":
+    """The images of both splits that have a class, with the same numbers for the same classes."""
+    import numpy as np
+
+    from solo_hcsc.evaluation.budgets import Labelled
+
+    names = [embedder.labels() for embedder in embedders]
+    if any(own is None or not any(own) for own in names):
+        raise UserError("fewlabels compares with true labels: give images in class folders")
+    classes = sorted({name for own in names for name in own or () if name})
+    if len(classes) < 2:
+        raise UserError(f"fewlabels needs at least two classes; all images are {classes[0]!r}")
+    numbers: dict[str | None, int] = {name: number for number, name in enumerate(classes)}
+    found = []
+    for embedder, own in zip(embedders, names, strict=True):
+        known = [number for number, name in enumerate(own or ()) if name]
+        features = features_of(embedder, flags)[known]
+        found.append(Labelled(features, np.array([numbers[(own or ())[number]] for number in known])))
+    return found
+
+
+def say(scores: "Sequence[Score]", judged: int, flags: Flags) -> None:
+    """The table, where the files are, and what to do next."""
+    from solo_hcsc.evaluation.budgets import CLASSIFIERS
+
+    def shown(values: Sequence[float]) -> str:
+        return f"{statistics.mean(values):.1f} ± {statistics.pstdev(values):.1f}"
+
+    header = ("labels", "chosen", *CLASSIFIERS, *(f"{name}, surer half" for name in CLASSIFIERS))
+    cells: dict[tuple[int, str], list[Score]] = {}
+    for one in scores:
+        cells.setdefault((one.budget, one.choice), []).append(one)
+    rows = [
+        (*key, *(shown(one.accuracies) for one in own), *(shown(one.surer_half) for one in own))
+        for key, own in cells.items()
+    ]
+    print(f"accuracy in % on {judged} images; mean ± standard deviation of {flags.draws} draws")
+    print(table(header, rows))
+    print(f"{', '.join(NAMES)} in {flags.out}")
+    dropped = ("budgets", "draws", "out", "way", "val_dir")
+    line = next_command("pick", flags, dropped, "--budget", max(flags.budgets), "--out", "labels.csv")
+    print(f"to choose images for labelling: {line}")
+
+
+def parse(argv: Sequence[str]) -> Flags:
+    parser = embed_parser(
+        "fewlabels",
+        "What few labels are worth: the accuracy of a linear classifier, KNN and `spread` on val images, with labels "
+        "of training images that `pick` chooses, of random ones and of equally many random ones of each class.",
+        "RUN [--data_dir FOLDER --train_dir FOLDER --val_dir FOLDER] --out FOLDER [flags]",
+    )
+    parser.hide("split", "no_labels")
+    group = parser.add_argument_group("few labels")
+    budgets = [10, 20, 50, 100, 250, 500]
+    told = "how many images are labelled"
+    group.add_argument("--budgets", type=int, nargs="+", default=budgets, bound=at_least(1), metavar="N", help=told)
+    told = "times that each choice is made, each from another four fifths of the training images"
+    group.add_argument("--draws", type=int, default=5, bound=at_least(1), metavar="N", help=told)
+    group.add_argument("--out", type=Path, metavar="FOLDER", required=True, help="where the files go")
+    add_way_flag(group)
+    flags = parser.parse(argv)
+    check_frozen(flags)
+    check_folder_to_write(flags.out)
+    return flags

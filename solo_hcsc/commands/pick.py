@@ -1,0 +1,76 @@
+"""`solo-hcsc pick`: the images worth labelling first, with the reason for each, as a CSV to fill in."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import check_folder_to_write, written_together
+from solo_hcsc.cli.flags import add_way_flag, check_frozen, embed_parser
+from solo_hcsc.cli.parser import Flags, at_least
+from solo_hcsc.commands._labelling import features_of, next_command, read_labels
+
+COLUMNS = ("rank", "path", "label", "reason")
+
+
+def run(argv: Sequence[str]) -> None:
+    """From the checks to the file."""
+    flags = parse(argv)
+
+    from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.picking import pick
+    from solo_hcsc.hcsc.kmeans import import_faiss
+
+    import_faiss("pick clusters")
+    embedder = Embedder.load(flags)
+    paths = embedder.paths()
+    already = sorted(read_labels("--already", flags.already, paths))
+    left = len(paths) - len(already)
+    if flags.budget > left:
+        raise UserError(f"--budget {flags.budget}: there are only {left} images to choose from")
+    picks = pick(features_of(embedder, flags), flags.budget, already, flags.way)
+    with (
+        written_together(flags.out.parent, [flags.out.name]) as (part,),
+        part.open("w", encoding="utf-8", newline="") as file,
+    ):
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS)
+        rows.writerows((rank, paths[one.image], "", one.reason) for rank, one in enumerate(picks, start=1))
+    few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
+    print(f"{len(picks)} of {len(paths)} images to label{few}, the most telling first: {flags.out}")
+    files = [*flags.already, flags.out]
+    line = next_command("spread", flags, ("budget", "out", "way", "already"), "--labels", *files, "--out", "labels")
+    print(f"fill in its column label, then: {line}")
+
+
+def check_file(file: Path) -> None:
+    """Refuses a place for the result that cannot be written, or where somebody's labels are."""
+    if file.is_dir():
+        raise UserError(f"--out {file}: is a folder; give a file in it, such as {file / 'labels.csv'}")
+    check_folder_to_write(file.parent)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            filled = any(row.get("label") for row in csv.DictReader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return
+    if filled:
+        raise UserError(f"--out {file}: has labels in it; give another name, and --already {file} to go on from them")
+
+
+def parse(argv: Sequence[str]) -> Flags:
+    parser = embed_parser(
+        "pick",
+        "The images worth labelling first: typical ones of the clusters of a tree, from its top to its bottom, never "
+        "two that are as good as the same. Works on any folder of images and with any encoder.",
+        "RUN [--data_dir FOLDER] --budget N --out FILE.csv [flags]",
+    )
+    group = parser.add_argument_group("choice")
+    group.add_argument("--budget", type=int, required=True, bound=at_least(1), help="how many images to label")
+    group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the CSV file to write")
+    add_way_flag(group)
+    told = "CSV files with columns path and label: the images that are labelled, to go on from"
+    group.add_argument("--already", type=Path, nargs="+", default=[], metavar="FILE", help=told)
+    flags = parser.parse(argv)
+    check_frozen(flags)
+    check_file(flags.out)
+    return flags

@@ -1,0 +1,148 @@
+"""Which images to label first: the typical ones of a tree's clusters, from the top of the tree to its bottom.
+
+Shapes: `N` images, `D` embedding size, `L` levels of a tree.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from solo_hcsc.evaluation.neighbours import nearest_rows
+from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
+from solo_hcsc.hcsc.kmeans import normalise
+from solo_hcsc.hcsc.options import IMAGES_EACH, Options
+
+SAME = 0.999  # the cosine from which two images count as one
+NEIGHBOURS = 20  # whose mean distance says how typical an image is (Hacohen et al., TypiClust, ICML 2022)
+_FIRST = {"typical": "most typical", "nearest": "nearest to the prototype"}
+
+
+@dataclass(frozen=True)
+class Pick:
+    """An image to label, by its number, and why."""
+
+    image: int
+    reason: str
+
+
+def centred(features: np.ndarray, mean: np.ndarray | None = None) -> np.ndarray:
+    """Features (N, D) less their mean (D,), or another one, at unit length.
+
+    Example:
+        >>> centred(np.array([[1.0, 5.0], [3.0, 5.0]])).tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
+    """
+    return normalise(features - (features.mean(axis=0) if mean is None else mean))
+
+
+def tree_for(points: np.ndarray, budget: int) -> Hierarchy:
+    """A tree of unit vectors (N, D) with a level of `budget` clusters: above it ever half as many, below it twice."""
+    sizes = [min(len(points), max(budget, len(points) // IMAGES_EACH))]
+    while sizes[-1] // 2 > budget:
+        sizes.append(sizes[-1] // 2)
+    if sizes[-1] > budget:
+        sizes.append(budget)
+    while sizes[-1] > 3:
+        sizes.append(sizes[-1] // 2)
+    return build_hierarchy(torch.from_numpy(points), Options(num_prototypes=tuple(sizes), min_cluster_size=1))
+
+
+def pick(features: np.ndarray, budget: int, already: Sequence[int] = (), way: str = "typical") -> list[Pick]:
+    """The images whose labels tell most, the most telling first.
+
+    A tree is made of the features. Its clusters are visited from the top level down, the largest of a level first, and
+    each that has no labelled or picked image yet gives one. An image as good as identical to one of those is never
+    picked.
+
+    Args:
+        features: (N, D) of any encoder; their mean is taken off first.
+        budget: how many to pick.
+        already: the numbers of images that are labelled.
+        way: which image of a cluster: `typical`, `nearest` to its prototype; or `farthest`, farthest-first without a
+            tree.
+
+    Returns:
+        At most `budget` picks, fewer only if all others are duplicates; the same ones each time.
+
+    Example:
+        >>> corners = np.repeat(np.eye(3, dtype="float32"), [5, 4, 3], axis=0)
+        >>> [one.image for one in pick(corners, 2, already=[0])]
+        [5, 9]
+    """
+    walk = _Walk(centred(np.asarray(features, "float32")))
+    for image in already:
+        walk.take(image)
+    visits = _farthest(walk) if way == "farthest" else _from_the_tree(walk, budget + len(already), way)
+    picks: list[Pick] = []
+    for one in visits:
+        if len(picks) == budget:
+            break
+        walk.take(one.image)
+        picks.append(one)
+    return picks
+
+
+@dataclass
+class _Walk:
+    """What is picked so far."""
+
+    points: np.ndarray  # (N, D) unit vectors
+    closest: np.ndarray = field(init=False)  # (N,) each image's cosine to the most similar picked one
+    picked: np.ndarray = field(init=False)  # (N,) bool
+
+    def __post_init__(self) -> None:
+        self.closest = np.full(len(self.points), -1, "float32")
+        self.picked = np.zeros(len(self.points), bool)
+
+    def take(self, image: int) -> None:
+        self.picked[image] = True
+        self.closest = np.maximum(self.closest, self.points @ self.points[image])
+        self.closest[image] = 1
+
+
+def _farthest(walk: _Walk) -> Iterator[Pick]:
+    """Farthest-first; without any before it, the image nearest to the mean of all."""
+    if not walk.picked.any():
+        yield Pick(int((walk.points @ walk.points.mean(axis=0)).argmax()), "nearest to the mean of all images")
+    while walk.closest.min() <= SAME:
+        image = int(walk.closest.argmin())
+        yield Pick(image, f"farthest from all before it: cosine {walk.closest[image]:.2f} to the most similar one")
+
+
+def _from_the_tree(walk: _Walk, budget: int, way: str) -> Iterator[Pick]:
+    """An image of each cluster without any, level by level from the top; then more of each at the bottom."""
+    tree = tree_for(walk.points, min(budget, len(walk.points)))
+    assert tree.assignments is not None
+    for number in reversed(range(tree.num_levels)):
+        yield from _from_level(walk, tree, number, way)
+    while (walk.closest <= SAME).any():
+        yield from _from_level(walk, tree, 0, way, again=True)
+
+
+def _from_level(walk: _Walk, tree: Hierarchy, number: int, way: str, again: bool = False) -> Iterator[Pick]:
+    """The best image of each cluster of a level, the largest cluster first; `again`: of covered ones too."""
+    sizes = tree.sizes(number).numpy()
+    for rank, cluster in enumerate(np.argsort(-sizes, kind="stable"), start=1):
+        members = tree.members(number, int(cluster)).numpy()
+        free = members[walk.closest[members] <= SAME]
+        if not len(free) or (walk.picked[members].any() and not again):
+            continue
+        if way == "typical":
+            scores = _typicality(walk.points[members])[walk.closest[members] <= SAME]
+        else:
+            scores = walk.points[free] @ tree.levels[number].prototypes[cluster].numpy()
+        first = f"{'next ' * again}{_FIRST[way]}"
+        yield Pick(
+            int(free[scores.argmax()]),
+            f"{first} of {len(members)} images, cluster {rank} of {len(sizes)} by size at level {number + 1}",
+        )
+
+
+def _typicality(points: np.ndarray) -> np.ndarray:
+    """How near (n,) unit vectors (n, D) are to their nearest others: the mean distance, negated."""
+    if len(points) == 1:
+        return np.zeros(1)
+    similarities = nearest_rows(points, 0, len(points), min(NEIGHBOURS, len(points) - 1))[1]
+    return -np.sqrt(np.maximum(2 - 2 * similarities, 0)).mean(axis=1)

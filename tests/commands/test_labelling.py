@@ -1,0 +1,132 @@
+"""`solo-hcsc pick`, `spread` and `fewlabels`: from a run to labels of all images, and what they refuse."""
+
+import csv
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+from tiny import make_images, run_here
+
+SMALL = ["--accelerator", "cpu", "--num_workers", 0, "--batch_size", 8]
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def write(file: Path, content: list[tuple[str, str]]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        csv.writer(lines).writerows([("path", "label"), *content])
+    return file
+
+
+@pytest.fixture(scope="module")
+def picked(hcsc_run, tmp_path_factory):
+    """A list of six images to label, and the same with labels."""
+    file = tmp_path_factory.mktemp("pick") / "new" / "labels.csv"
+    run_here("pick", hcsc_run, "--budget", 6, "--out", file, *SMALL)
+    labels = [(row["path"], row["path"].split("/")[0]) for row in rows(file)]
+    return file, write(file.with_name("filled.csv"), labels)
+
+
+def test_picks_have_ranks_and_reasons_and_go_on_from_labels(hcsc_run, picked, tmp_path, capsys):
+    listed, filled = picked
+    assert [row["rank"] for row in rows(listed)] == ["1", "2", "3", "4", "5", "6"]
+    assert all(row["reason"].startswith("most typical of ") and row["label"] == "" for row in rows(listed))
+    more = tmp_path / "more.csv"
+    run_here("pick", hcsc_run, "--budget", 5, "--already", filled, "--way", "farthest", "--out", more, *SMALL)
+    assert len({row["path"] for row in rows(listed) + rows(more)}) == 11
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == (
+        f"fill in its column label, then: solo-hcsc spread {hcsc_run} --accelerator cpu --batch_size 8 --num_workers 0 "
+        f"--labels {filled} {more} --out labels"
+    )
+
+
+def test_labels_spread_to_all_images_or_to_the_surest(hcsc_run, picked, tmp_path, capsys):
+    _, filled = picked
+    run_here("spread", hcsc_run, "--labels", filled, "--out", tmp_path / "all", *SMALL)
+    out = capsys.readouterr().out
+    found = pandas.read_parquet(tmp_path / "all" / "labels.parquet")
+    assert found.columns.tolist() == ["path", "label", "confidence", "given"]
+    assert len(found) == 36
+    given = found[found.given]
+    assert sorted(zip(given.path, given.label, strict=True)) == sorted((r["path"], r["label"]) for r in rows(filled))
+    assert (given.confidence == 1).all()
+    assert [row["label"] for row in rows(tmp_path / "all" / "labels.csv")] == found.label.tolist()
+    assert "6 labels spread to 36 of 36 images" in out
+    assert "accuracy in % on the other 30 images" in out
+    assert out.splitlines()[-1].startswith(f"for more labels where they tell most: solo-hcsc pick {hcsc_run} ")
+
+    run_here("spread", hcsc_run, "--labels", filled, "--abstain", 0.5, "--out", tmp_path / "half", *SMALL)
+    half = pandas.read_parquet(tmp_path / "half" / "labels.parquet")
+    assert half.label.isna().sum() == 15
+    assert half[half.label.isna()].confidence.max() <= half[half.label.notna()].confidence.min()
+    assert sum(row["label"] == "" for row in rows(tmp_path / "half" / "labels.csv")) == 15
+
+
+def test_any_folder_without_classes_will_do(hcsc_run, tmp_path, capsys):
+    folder = make_images(tmp_path / "photos", classes=1, per_class=12) / "class 0"
+    run_here("pick", hcsc_run, "--data_dir", folder, "--budget", 4, "--out", tmp_path / "a.csv", *SMALL)
+    paths = [row["path"] for row in rows(tmp_path / "a.csv")]
+    labels = write(tmp_path / "b.csv", [(path, "ab"[rank % 2]) for rank, path in enumerate(paths)])
+    run_here("spread", hcsc_run, "--data_dir", folder, "--labels", labels, "--out", tmp_path / "out", *SMALL)
+    assert {*pandas.read_parquet(tmp_path / "out" / "labels.parquet").label} == {"a", "b"}
+    assert "accuracy" not in capsys.readouterr().out
+
+
+def test_few_labels_are_measured(hcsc_run, tmp_path, capsys):
+    run_here("fewlabels", hcsc_run, "--budgets", 6, 3, "--draws", 2, "--out", tmp_path, *SMALL)
+    record = json.loads((tmp_path / "fewlabels.json").read_text())
+    assert [score["budget"] for score in record["scores"]] == [3] * 9 + [6] * 9
+    assert (record["draws"], record["data"]["train_images"], record["data"]["val_images"]) == (2, 36, 9)
+    assert (tmp_path / "fewlabels.svg").read_text().startswith("<?xml")
+    out = capsys.readouterr().out
+    first = record["scores"][0]["accuracies"]
+    assert f"{sum(first) / 2:.1f} ± {abs(first[0] - first[1]) / 2:.1f}" in out
+    assert "--budget 6 --out labels.csv" in out.splitlines()[-1]
+
+
+# ---- bad input ----
+
+PATHS = ("class 0/0.png", "class 1/0.png")
+FILES = {
+    "unknown": [("class 7/0.png", "x")],
+    "unfilled": [(path, " ") for path in PATHS],
+    "one": [(path, "cat") for path in PATHS],
+    "two": [(PATHS[0], "cat"), (PATHS[1], "dog")],
+    "twice": [(PATHS[0], "cat"), (PATHS[0], "dog")],
+}
+REFUSED = {
+    "unknown image": ("spread", ["--labels", "unknown"], "class 7/0.png is none of the 36 images"),
+    "no label": ("spread", ["--labels", "unfilled"], "no label is filled in; write classes into its column label"),
+    "one class": ("spread", ["--labels", "one"], "all 2 labels are 'cat'; give at least two classes"),
+    "two classes of one": ("spread", ["--labels", "twice"], "class 0/0.png is 'cat' and 'dog'; keep one"),
+    "no file": ("spread", ["--labels", "nowhere"], "--labels nowhere: cannot be read (No such file"),
+    "no text": ("spread", ["--labels", "binary"], "--labels binary: cannot be read (not a CSV file)"),
+    "no columns": ("spread", ["--labels", "columns"], "no column label; it takes a CSV with columns path and label"),
+    "share": ("spread", ["--labels", "one", "--abstain", 2], "--abstain 2: must be between 0 and 1"),
+    "unwritable": ("spread", ["--labels", "two", "--out", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
+    "large budget": ("pick", ["--budget", 37], "--budget 37: there are only 36 images to choose from"),
+    "labelled already": ("pick", ["--budget", 35, "--already", "one"], "there are only 34 images to choose from"),
+    "unknown already": ("pick", ["--budget", 1, "--already", "unknown"], "--already unknown: class 7/0.png is none"),
+    "no budget": ("pick", ["--budget", 0], "--budget 0: must be at least 1"),
+    "folder": ("pick", ["--budget", 1, "--out", "."], "is a folder; give a file in it, such as labels.csv"),
+    "over labels": ("pick", ["--budget", 1, "--out", "one"], "--out one: has labels in it; give another name"),
+    "unwritable file": ("pick", ["--budget", 1, "--out", "/proc/x/y.csv"], "--out /proc/x: cannot be written"),
+    "few images": ("fewlabels", ["--budgets", 29], "--budgets 29: a draw chooses from 28 of 36 images"),
+    "one folder": ("fewlabels", ["--data_dir", "FOLDER"], "needs --val_dir here"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input(case, hcsc_run, images, tmp_path, refused):
+    command, flags, said = REFUSED[case]
+    for name, content in FILES.items():
+        write(tmp_path / name, content)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00path")
+    (tmp_path / "columns").write_text("path\nx\n")
+    flags = [images / "train" if flag == "FOLDER" else flag for flag in flags]
+    assert said in refused(command, hcsc_run, "--out", "new", *SMALL, *flags)
