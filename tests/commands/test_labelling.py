@@ -130,3 +130,15 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
     (tmp_path / "columns").write_text("path\nx\n")
     flags = [images / "train" if flag == "FOLDER" else flag for flag in flags]
     assert said in refused(command, hcsc_run, "--out", "new", *SMALL, *flags)
+
+
+def test_tree_is_the_runs_own_unless_it_has_none(hcsc_run, untrained, images, tmp_path, refused, capfd):
+    flags = ["--data_dir", images / "train", "--budget", 3, "--crop_size", 32, "--out", tmp_path / "a.csv", *SMALL]
+    assert "has no tree; leave it out" in refused("pick", untrained, "--tree", "run", *flags)
+    for run, tree, said in (
+        (hcsc_run, "auto", "the run's own tree"),
+        (hcsc_run, "features", "a tree that is made of the features"),
+        (untrained, "auto", "a tree that is made of the features"),
+    ):
+        run_here("pick", run, "--tree", tree, *flags)
+        assert f"picks from {said}\n" in capfd.readouterr().out
