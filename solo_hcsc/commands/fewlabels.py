@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
     pool, judged = labelled([train, val], flags)
     print("choosing, training, judging ...", flush=True)
     scores = measure(pool, judged, sorted({*flags.budgets}), flags.draws, flags.way)
-    encoder = train.frozen.encoder
+    encoder, source = train.frozen.encoder, replace(train.source, val_dir=val.source.val_dir)
     record = {
         "run": str(encoder.checkpoint),
         "checkpoint_sha256": encoder.fingerprint,
@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> None:
         "way": flags.way,
         "tree": None if flags.way == "farthest" else "features" if pool.paths is None else "run",
         "draws": flags.draws,
-        "data": describe_data(val.source, None, train=len(pool.classes), val=len(judged.classes)),
+        "data": describe_data(source, None, train=len(pool.classes), val=len(judged.classes)),
         "scores": [asdict(score) for score in scores],
         "command": Invocation("fewlabels", tuple(argv)).line,
         "versions": versions(),

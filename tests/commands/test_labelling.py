@@ -82,6 +82,7 @@ def test_few_labels_are_measured(hcsc_run, tmp_path, capsys):
     record = json.loads((tmp_path / "fewlabels.json").read_text())
     assert [score["budget"] for score in record["scores"]] == [3] * 9 + [6] * 9
     assert (record["draws"], record["data"]["train_images"], record["data"]["val_images"]) == (2, 36, 9)
+    assert (record["data"]["train_dir"], record["data"]["val_dir"]) == ("train", "val")
     assert (tmp_path / "fewlabels.svg").read_text().startswith("<?xml")
     out = capsys.readouterr().out
     first = record["scores"][0]["accuracies"]
