@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from solo_hcsc.evaluation.encoders import Encoder, RunTree, load_encoder, load_tree
     from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn_accuracy
+    from solo_hcsc.evaluation.picking import Pick, pick
+    from solo_hcsc.evaluation.spreading import spread
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
     from solo_hcsc.hcsc.errors import ArgumentError
@@ -32,6 +34,7 @@ __all__ = [
     "Hierarchy",
     "Level",
     "Options",
+    "Pick",
     "Processes",
     "RunTree",
     "SelectiveCoding",
@@ -44,7 +47,9 @@ __all__ = [
     "knn_accuracy",
     "load_encoder",
     "load_tree",
+    "pick",
     "rankme",
+    "spread",
     "uniformity",
 ]
 
@@ -60,6 +65,8 @@ _ROOMS = {
     "evaluation.features": ("features_of",),
     "evaluation.embedding": ("Embeddings", "embed"),
     "evaluation.knn": ("knn_accuracy",),
+    "evaluation.picking": ("Pick", "pick"),
+    "evaluation.spreading": ("spread",),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

@@ -44,7 +44,7 @@ solo-hcsc pretrain $small $hcsc $lite0 \
     --checkpoint_dir "$folder/warm"
 
 # Settings were chosen by val, training images that are held out; the test images are for these figures only.
-measure() { solo-hcsc fewlabels "$@" --val_dir test --num_workers 0 --draws 10; }
+measure() { solo-hcsc fewlabels "$@" --val_dir test --num_workers 0; }
 measure "$folder/own" --out "$folder/own/fewlabels" "$@"
 measure "$folder/warm" --out "$folder/warm/fewlabels" "$@"
 measure "$weights" $small $lite0 --out "$folder/imagenet" "$@"

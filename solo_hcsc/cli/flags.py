@@ -375,9 +375,14 @@ def embed_parser(
 WAYS = ("typical", "nearest", "farthest")
 
 
-def add_way_flag(group: Any) -> None:
-    told = "which image of a cluster: the most typical, the nearest to its prototype; or farthest-first, without a tree"
-    _add(group, ("way", WAYS, "typical", None, told))
+def add_way_flags(group: Any) -> None:
+    told = "which image of a cluster: the most typical, the nearest to its centre; or farthest-first, without a tree"
+    tree = "whose clusters: the run's own tree, or one made of the features; auto: the run's own, if an HCSC run"
+    _add(
+        group,
+        ("way", WAYS, "typical", None, told),
+        ("tree", ("auto", "run", "features"), "auto", None, f"{tree} started from random weights"),
+    )
 
 
 def knn_parser(command: str, description: str) -> Parser:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from solo_hcsc.evaluation.embedding import Embedder
 
 
-def features_of(embedder: "Embedder", flags: Flags) -> "np.ndarray":
-    """The features (N, D) of all images; says whose."""
+def features_of(embedder: "Embedder", flags: Flags, tree: bool = False) -> "tuple[np.ndarray, np.ndarray | None]":
+    """The features (N, D) of all images; and the clusters (L, N) in the run's tree, if that is asked for."""
     from dataclasses import replace
 
     import numpy as np
@@ -28,8 +28,20 @@ def features_of(embedder: "Embedder", flags: Flags) -> "np.ndarray":
         f"{embedder.images} images, {flags.features} features of {encoder.name}, {embedder.frozen.device}", flush=True
     )
     parts: list[np.ndarray] = []
-    replace(embedder, tree=None).run_through(take(Loading, flags), parts.append)
-    return np.concatenate(parts)
+    places = replace(embedder, tree=embedder.tree if tree else None).run_through(take(Loading, flags), parts.append)
+    return np.concatenate(parts), None if places is None else places.clusters.T
+
+
+def picks_from_run(embedder: "Embedder", flags: Flags) -> bool:
+    """Whether `pick` walks the run's own tree rather than one made of the features; says so."""
+    trained = embedder.frozen.encoder.trained_with
+    if flags.tree == "run" and embedder.tree is None:
+        raise UserError(f"--tree run: {embedder.frozen.encoder.checkpoint} has no tree; leave it out")
+    own = embedder.tree is not None and flags.way != "farthest"
+    own = own and (flags.tree == "run" or (flags.tree == "auto" and not trained.get("init_weights")))
+    if flags.way != "farthest":
+        print("picks from the run's own tree" if own else "picks from a tree that is made of the features")
+    return own
 
 
 def read_labels(flag: str, files: Sequence[Path], paths: Sequence[str]) -> dict[int, str]:

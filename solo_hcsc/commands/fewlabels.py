@@ -3,16 +3,16 @@
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.console import table
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
-from solo_hcsc.cli.flags import add_way_flag, check_frozen, embed_parser
+from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, Invocation, at_least
-from solo_hcsc.commands._labelling import features_of, next_command
+from solo_hcsc.commands._labelling import features_of, next_command, picks_from_run
 
 if TYPE_CHECKING:
     from solo_hcsc.evaluation.budgets import Labelled, Score
@@ -40,8 +40,8 @@ def run(argv: Sequence[str]) -> None:
         )
     pool, judged = labelled([train, val], flags)
     print("choosing, training, judging ...", flush=True)
-    scores = list(measure(pool, judged, sorted({*flags.budgets}), flags.draws, flags.way))
-    encoder = train.frozen.encoder
+    scores = measure(pool, judged, sorted({*flags.budgets}), flags.draws, flags.way)
+    encoder, source = train.frozen.encoder, replace(train.source, val_dir=val.source.val_dir)
     record = {
         "run": str(encoder.checkpoint),
         "checkpoint_sha256": encoder.fingerprint,
@@ -49,8 +49,9 @@ def run(argv: Sequence[str]) -> None:
         "encoder": encoder.name,
         "features": flags.features,
         "way": flags.way,
+        "tree": None if flags.way == "farthest" else "features" if pool.paths is None else "run",
         "draws": flags.draws,
-        "data": describe_data(val.source, None, train=len(pool.classes), val=len(judged.classes)),
+        "data": describe_data(source, None, train=len(pool.classes), val=len(judged.classes)),
         "scores": [asdict(score) for score in scores],
         "command": Invocation("fewlabels", tuple(argv)).line,
         "versions": versions(),
@@ -77,8 +78,10 @@ def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[Labelled]":
     found = []
     for embedder, own in zip(embedders, names, strict=True):
         known = [number for number, name in enumerate(own or ()) if name]
-        features = features_of(embedder, flags)[known]
-        found.append(Labelled(features, np.array([numbers[(own or ())[number]] for number in known])))
+        walked = embedder.split == "train" and picks_from_run(embedder, flags)
+        features, clusters = features_of(embedder, flags, walked)
+        classes_of = np.array([numbers[name] for name in own or () if name])
+        found.append(Labelled(features[known], classes_of, None if clusters is None else clusters[:, known]))
     return found
 
 
@@ -100,7 +103,7 @@ def say(scores: "Sequence[Score]", judged: int, flags: Flags) -> None:
     print(f"accuracy in % on {judged} images; mean ± standard deviation of {flags.draws} draws")
     print(table(header, rows))
     print(f"{', '.join(NAMES)} in {flags.out}")
-    dropped = ("budgets", "draws", "out", "way", "val_dir")
+    dropped = ("budgets", "draws", "out", "val_dir")
     line = next_command("pick", flags, dropped, "--budget", max(flags.budgets), "--out", "labels.csv")
     print(f"to choose images for labelling: {line}")
 
@@ -120,7 +123,7 @@ def parse(argv: Sequence[str]) -> Flags:
     told = "times that each choice is made, each from another four fifths of the training images"
     group.add_argument("--draws", type=int, default=5, bound=at_least(1), metavar="N", help=told)
     group.add_argument("--out", type=Path, metavar="FOLDER", required=True, help="where the files go")
-    add_way_flag(group)
+    add_way_flags(group)
     flags = parser.parse(argv)
     check_frozen(flags)
     check_folder_to_write(flags.out)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
-from solo_hcsc.cli.flags import add_way_flag, check_frozen, embed_parser
+from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, at_least
-from solo_hcsc.commands._labelling import features_of, next_command, read_labels
+from solo_hcsc.commands._labelling import features_of, next_command, picks_from_run, read_labels
 
 COLUMNS = ("rank", "path", "label", "reason")
 
@@ -28,7 +28,8 @@ def run(argv: Sequence[str]) -> None:
     left = len(paths) - len(already)
     if flags.budget > left:
         raise UserError(f"--budget {flags.budget}: there are only {left} images to choose from")
-    picks = pick(features_of(embedder, flags), flags.budget, already, flags.way)
+    features, clusters = features_of(embedder, flags, picks_from_run(embedder, flags))
+    picks = pick(features, flags.budget, already, flags.way, clusters)
     with (
         written_together(flags.out.parent, [flags.out.name]) as (part,),
         part.open("w", encoding="utf-8", newline="") as file,
@@ -39,7 +40,9 @@ def run(argv: Sequence[str]) -> None:
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
     print(f"{len(picks)} of {len(paths)} images to label{few}, the most telling first: {flags.out}")
     files = [*flags.already, flags.out]
-    line = next_command("spread", flags, ("budget", "out", "way", "already"), "--labels", *files, "--out", "labels")
+    line = next_command(
+        "spread", flags, ("budget", "out", "way", "tree", "already"), "--labels", *files, "--out", "labels"
+    )
     print(f"fill in its column label, then: {line}")
 
 
@@ -67,7 +70,7 @@ def parse(argv: Sequence[str]) -> Flags:
     group = parser.add_argument_group("choice")
     group.add_argument("--budget", type=int, required=True, bound=at_least(1), help="how many images to label")
     group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the CSV file to write")
-    add_way_flag(group)
+    add_way_flags(group)
     told = "CSV files with columns path and label: the images that are labelled, to go on from"
     group.add_argument("--already", type=Path, nargs="+", default=[], metavar="FILE", help=told)
     flags = parser.parse(argv)

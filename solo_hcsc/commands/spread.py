@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> None:
     given = {number: label for number, label in read_labels("--labels", flags.labels, paths).items() if label}
     check(given, flags)
     names, classes = np.unique(list(given.values()), return_inverse=True)
-    features = features_of(embedder, flags)
+    features, _ = features_of(embedder, flags)
     shares = spread(features, list(given), classes)
     write(flags, paths, names, shares, given)
     left = len(paths) - round(flags.abstain * (len(paths) - len(given)))

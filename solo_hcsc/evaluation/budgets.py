@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from solo_hcsc.evaluation.picking import centred, pick
+from solo_hcsc.evaluation.picking import centred, clusters_of, pick
 from solo_hcsc.evaluation.spreading import accuracy, knn_shares, linear_shares, spread
 from solo_hcsc.hcsc.kmeans import normalise
+from solo_hcsc.hcsc.options import levels_for
 
 CHOICES = ("picked", "random", "stratified")
 CLASSIFIERS = ("linear", "knn", "spread")
@@ -16,40 +18,45 @@ SHARE = 0.8  # of the pool that each draw chooses from
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Images with their classes: features (N, D) and numbers (N,) from 0."""
+    """Images with their classes: features (N, D), numbers (N,) from 0, and clusters (L, N) of a tree to pick from."""
 
     features: np.ndarray
     classes: np.ndarray
+    paths: np.ndarray | None = None
+
+    def some(self, images: np.ndarray) -> "Labelled":
+        paths = None if self.paths is None else self.paths[:, images]
+        return Labelled(self.features[images], self.classes[images], paths)
 
 
 @dataclass(frozen=True)
 class Score:
     """A classifier's accuracy in percent, of each draw: on all images, and on the half that it is surest of."""
 
-    choice: str
     budget: int
+    choice: str
     classifier: str
     accuracies: list[float]
     surer_half: list[float]
 
 
-def measure(pool: Labelled, judged: Labelled, budgets: Sequence[int], draws: int, way: str) -> Iterator[Score]:
+def measure(pool: Labelled, judged: Labelled, budgets: Sequence[int], draws: int, way: str) -> list[Score]:
     """The scores of every choice and classifier, budget by budget; each draw chooses from another 80 % of the pool."""
-    for budget in budgets:
-        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for draw in range(draws):
-            random = np.random.default_rng([draw, budget])
-            some = np.sort(np.random.default_rng(draw).permutation(len(pool.classes))[: drawn_from(len(pool.classes))])
-            part = Labelled(pool.features[some], pool.classes[some])
-            for choice in CHOICES:
-                chosen = choose(part, choice, budget, random, way)
-                for classifier, shares in _answers(part, chosen, judged):
-                    both = accuracy(shares, judged.classes), accuracy(shares, judged.classes, 0.5)
-                    found.setdefault((choice, classifier), []).append(both)
-        for (choice, classifier), values in found.items():
-            yield Score(
-                choice, budget, classifier, *([round(one, 3) for one in each] for each in zip(*values, strict=True))
-            )
+    found: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
+    for draw in range(draws):
+        random = np.random.default_rng(draw)
+        part = pool.some(np.sort(random.permutation(len(pool.classes))[: drawn_from(len(pool.classes))]))
+        together = np.concatenate([part.features, judged.features])
+        paths = clusters_of(centred(together), levels_for(len(together)))
+        for budget, choice in product(budgets, CHOICES):
+            chosen = choose(part, choice, budget, random, way)
+            for classifier, shares in _answers(part, chosen, judged, paths):
+                both = accuracy(shares, judged.classes), accuracy(shares, judged.classes, 0.5)
+                found.setdefault((budget, choice, classifier), []).append(both)
+    return [
+        Score(*key, *([round(one, 3) for one in each] for each in zip(*values, strict=True)))
+        for key, values in found.items()
+    ]
 
 
 def drawn_from(images: int) -> int:
@@ -60,7 +67,7 @@ def drawn_from(images: int) -> int:
 def choose(pool: Labelled, choice: str, budget: int, random: np.random.Generator, way: str = "typical") -> np.ndarray:
     """The numbers of images that are labelled; `stratified` takes equally many of each class, at random."""
     if choice == "picked":
-        return np.array([one.image for one in pick(pool.features, budget, way=way)])
+        return np.array([one.image for one in pick(pool.features, budget, way=way, paths=pool.paths)])
     order = random.permutation(len(pool.classes))
     if choice == "stratified":
         turns = np.empty(len(order), int)  # the first of each class, then the second of each, ...
@@ -71,7 +78,9 @@ def choose(pool: Labelled, choice: str, budget: int, random: np.random.Generator
     return order[:budget]
 
 
-def _answers(pool: Labelled, chosen: np.ndarray, judged: Labelled) -> Iterator[tuple[str, np.ndarray]]:
+def _answers(
+    pool: Labelled, chosen: np.ndarray, judged: Labelled, paths: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
     """What each classifier says (n, C) of the judged images."""
     mean, classes = pool.features.mean(axis=0), pool.classes[chosen]
     count = int(max(pool.classes.max(), judged.classes.max())) + 1
@@ -79,4 +88,4 @@ def _answers(pool: Labelled, chosen: np.ndarray, judged: Labelled) -> Iterator[t
     yield "linear", linear_shares(asked, known, classes, count)
     yield "knn", knn_shares(normalise(judged.features), normalise(pool.features[chosen]), classes, count)
     together = np.concatenate([pool.features, judged.features])
-    yield "spread", spread(together, chosen.tolist(), classes)[len(pool.features) :]
+    yield "spread", spread(together, chosen.tolist(), classes, paths)[len(pool.features) :]

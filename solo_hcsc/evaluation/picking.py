@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from solo_hcsc.evaluation.neighbours import nearest_rows
-from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
+from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.kmeans import normalise
 from solo_hcsc.hcsc.options import IMAGES_EACH, Options
 
 SAME = 0.999  # the cosine from which two images count as one
 NEIGHBOURS = 20  # whose mean distance says how typical an image is (Hacohen et al., TypiClust, ICML 2022)
-_FIRST = {"typical": "most typical", "nearest": "nearest to the prototype"}
+_FIRST = {"typical": "most typical", "nearest": "nearest to the centre"}
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def centred(features: np.ndarray, mean: np.ndarray | None = None) -> np.ndarray:
     return normalise(features - (features.mean(axis=0) if mean is None else mean))
 
 
-def tree_for(points: np.ndarray, budget: int) -> Hierarchy:
-    """A tree of unit vectors (N, D) with a level of `budget` clusters: above it ever half as many, below it twice."""
+def clusters_for(points: np.ndarray, budget: int) -> np.ndarray:
+    """The clusters (L, N) of unit vectors (N, D): a level of `budget`, above it ever half as many, below it twice."""
     sizes = [min(len(points), max(budget, len(points) // IMAGES_EACH))]
     while sizes[-1] // 2 > budget:
         sizes.append(sizes[-1] // 2)
@@ -46,13 +46,27 @@ def tree_for(points: np.ndarray, budget: int) -> Hierarchy:
         sizes.append(budget)
     while sizes[-1] > 3:
         sizes.append(sizes[-1] // 2)
-    return build_hierarchy(torch.from_numpy(points), Options(num_prototypes=tuple(sizes), min_cluster_size=1))
+    return clusters_of(points, sizes)
 
 
-def pick(features: np.ndarray, budget: int, already: Sequence[int] = (), way: str = "typical") -> list[Pick]:
+def clusters_of(points: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """The clusters (L, N) of unit vectors (N, D) in a tree with so many prototypes, the bottom level first."""
+    options = Options(num_prototypes=tuple(sizes), min_cluster_size=1)
+    assignments = build_hierarchy(torch.from_numpy(points), options).assignments
+    assert assignments is not None
+    return assignments.numpy()
+
+
+def pick(
+    features: np.ndarray,
+    budget: int,
+    already: Sequence[int] = (),
+    way: str = "typical",
+    paths: np.ndarray | None = None,
+) -> list[Pick]:
     """The images whose labels tell most, the most telling first.
 
-    A tree is made of the features. Its clusters are visited from the top level down, the largest of a level first, and
+    The clusters of a tree are visited from the top level down, the largest of a level first, and
     each that has no labelled or picked image yet gives one. An image as good as identical to one of those is never
     picked.
 
@@ -60,8 +74,10 @@ def pick(features: np.ndarray, budget: int, already: Sequence[int] = (), way: st
         features: (N, D) of any encoder; their mean is taken off first.
         budget: how many to pick.
         already: the numbers of images that are labelled.
-        way: which image of a cluster: `typical`, `nearest` to its prototype; or `farthest`, farthest-first without a
+        way: which image of a cluster: `typical`, `nearest` to its centre; or `farthest`, farthest-first without a
             tree.
+        paths: (L, N) the cluster of every image at each level of a tree, the bottom first; a tree is made of the
+            features if not given.
 
     Returns:
         At most `budget` picks, fewer only if all others are duplicates; the same ones each time.
@@ -74,7 +90,9 @@ def pick(features: np.ndarray, budget: int, already: Sequence[int] = (), way: st
     walk = _Walk(centred(np.asarray(features, "float32")))
     for image in already:
         walk.take(image)
-    visits = _farthest(walk) if way == "farthest" else _from_the_tree(walk, budget + len(already), way)
+    if paths is None and way != "farthest":
+        paths = clusters_for(walk.points, min(budget + len(already), len(walk.points)))
+    visits = _farthest(walk) if paths is None or way == "farthest" else _from_the_tree(walk, paths, way)
     picks: list[Pick] = []
     for one in visits:
         if len(picks) == budget:
@@ -111,32 +129,30 @@ def _farthest(walk: _Walk) -> Iterator[Pick]:
         yield Pick(image, f"farthest from all before it: cosine {walk.closest[image]:.2f} to the most similar one")
 
 
-def _from_the_tree(walk: _Walk, budget: int, way: str) -> Iterator[Pick]:
+def _from_the_tree(walk: _Walk, paths: np.ndarray, way: str) -> Iterator[Pick]:
     """An image of each cluster without any, level by level from the top; then more of each at the bottom."""
-    tree = tree_for(walk.points, min(budget, len(walk.points)))
-    assert tree.assignments is not None
-    for number in reversed(range(tree.num_levels)):
-        yield from _from_level(walk, tree, number, way)
+    for level in range(len(paths), 0, -1):
+        yield from _from_level(walk, paths[level - 1], level, way)
     while (walk.closest <= SAME).any():
-        yield from _from_level(walk, tree, 0, way, again=True)
+        yield from _from_level(walk, paths[0], 1, way, again=True)
 
 
-def _from_level(walk: _Walk, tree: Hierarchy, number: int, way: str, again: bool = False) -> Iterator[Pick]:
+def _from_level(walk: _Walk, clusters: np.ndarray, level: int, way: str, again: bool = False) -> Iterator[Pick]:
     """The best image of each cluster of a level, the largest cluster first; `again`: of covered ones too."""
-    sizes = tree.sizes(number).numpy()
+    sizes = np.bincount(clusters)
     for rank, cluster in enumerate(np.argsort(-sizes, kind="stable"), start=1):
-        members = tree.members(number, int(cluster)).numpy()
+        members = np.flatnonzero(clusters == cluster)
         free = members[walk.closest[members] <= SAME]
         if not len(free) or (walk.picked[members].any() and not again):
             continue
         if way == "typical":
             scores = _typicality(walk.points[members])[walk.closest[members] <= SAME]
         else:
-            scores = walk.points[free] @ tree.levels[number].prototypes[cluster].numpy()
+            scores = walk.points[free] @ walk.points[members].mean(axis=0)
         first = f"{'next ' * again}{_FIRST[way]}"
         yield Pick(
             int(free[scores.argmax()]),
-            f"{first} of {len(members)} images, cluster {rank} of {len(sizes)} by size at level {number + 1}",
+            f"{first} of {len(members)} images, cluster {rank} of {np.count_nonzero(sizes)} by size at level {level}",
         )
 
 

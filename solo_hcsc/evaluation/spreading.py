@@ -6,12 +6,10 @@ Shapes: `N` images, `D` embedding size, `L` levels of a tree, `m` labelled image
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from sklearn.linear_model import LogisticRegression
 
-from solo_hcsc.evaluation.picking import centred
-from solo_hcsc.hcsc.hierarchy import build_hierarchy
-from solo_hcsc.hcsc.options import Options, levels_for
+from solo_hcsc.evaluation.picking import centred, clusters_of
+from solo_hcsc.hcsc.options import levels_for
 
 
 def spread(
@@ -40,7 +38,7 @@ def spread(
     points, known, count = centred(np.asarray(features, "float32")), np.asarray(labelled), int(classes.max()) + 1
     own = (knn_shares(points, points[known], classes, count) + linear_shares(points, points[known], classes, count)) / 2
     own[known] = np.eye(count)[classes]
-    levels = _clusters(points) if paths is None else paths
+    levels = clusters_of(points, levels_for(len(points))) if paths is None else paths
     found = own / 2 + sum(_means(clusters, own) for clusters in levels) / (2 * len(levels))
     found[known] = own[known]
     return found
@@ -76,14 +74,6 @@ def accuracy(shares: np.ndarray, classes: np.ndarray, coverage: float = 1.0) -> 
     """
     surest = np.argsort(-shares.max(axis=1), kind="stable")[: max(1, round(coverage * len(shares)))]
     return float(100 * (shares[surest].argmax(axis=1) == classes[surest]).mean())
-
-
-def _clusters(points: np.ndarray) -> np.ndarray:
-    """The clusters (L, N) of unit vectors (N, D) in a tree of their own."""
-    options = Options(num_prototypes=levels_for(len(points)), min_cluster_size=1)
-    assignments = build_hierarchy(torch.from_numpy(points), options).assignments
-    assert assignments is not None
-    return assignments.numpy()
 
 
 def _means(clusters: np.ndarray, shares: np.ndarray) -> np.ndarray:

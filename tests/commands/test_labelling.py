@@ -34,7 +34,7 @@ def picked(hcsc_run, tmp_path_factory):
 def test_picks_have_ranks_and_reasons_and_go_on_from_labels(hcsc_run, picked, tmp_path, capsys):
     listed, filled = picked
     assert [row["rank"] for row in rows(listed)] == ["1", "2", "3", "4", "5", "6"]
-    assert all(row["reason"].startswith("most typical of ") and row["label"] == "" for row in rows(listed))
+    assert all("most typical of " in row["reason"] and row["label"] == "" for row in rows(listed))
     more = tmp_path / "more.csv"
     run_here("pick", hcsc_run, "--budget", 5, "--already", filled, "--way", "farthest", "--out", more, *SMALL)
     assert len({row["path"] for row in rows(listed) + rows(more)}) == 11
@@ -82,6 +82,7 @@ def test_few_labels_are_measured(hcsc_run, tmp_path, capsys):
     record = json.loads((tmp_path / "fewlabels.json").read_text())
     assert [score["budget"] for score in record["scores"]] == [3] * 9 + [6] * 9
     assert (record["draws"], record["data"]["train_images"], record["data"]["val_images"]) == (2, 36, 9)
+    assert (record["data"]["train_dir"], record["data"]["val_dir"]) == ("train", "val")
     assert (tmp_path / "fewlabels.svg").read_text().startswith("<?xml")
     out = capsys.readouterr().out
     first = record["scores"][0]["accuracies"]
@@ -130,3 +131,15 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
     (tmp_path / "columns").write_text("path\nx\n")
     flags = [images / "train" if flag == "FOLDER" else flag for flag in flags]
     assert said in refused(command, hcsc_run, "--out", "new", *SMALL, *flags)
+
+
+def test_tree_is_the_runs_own_unless_it_has_none(hcsc_run, untrained, images, tmp_path, refused, capfd):
+    flags = ["--data_dir", images / "train", "--budget", 3, "--crop_size", 32, "--out", tmp_path / "a.csv", *SMALL]
+    assert "has no tree; leave it out" in refused("pick", untrained, "--tree", "run", *flags)
+    for run, tree, said in (
+        (hcsc_run, "auto", "the run's own tree"),
+        (hcsc_run, "features", "a tree that is made of the features"),
+        (untrained, "auto", "a tree that is made of the features"),
+    ):
+        run_here("pick", run, "--tree", tree, *flags)
+        assert f"picks from {said}\n" in capfd.readouterr().out

@@ -6,7 +6,7 @@ import torch
 
 from solo_hcsc.evaluation import budgets
 from solo_hcsc.evaluation.knn import knn_accuracy
-from solo_hcsc.evaluation.picking import centred, pick, tree_for
+from solo_hcsc.evaluation.picking import centred, clusters_for, pick
 from solo_hcsc.evaluation.spreading import accuracy, knn_shares, spread
 
 
@@ -26,9 +26,8 @@ def unit(features):
 def loop(features, budget, way, already=()):
     """The rule as it is told: levels from the top, large clusters first, one of each without any."""
     points, chosen = unit(features), [*already]
-    tree = tree_for(centred(features), budget + len(already))
-    for level in reversed(range(tree.num_levels)):
-        clusters = tree.assignments[level].numpy()
+    paths = clusters_for(centred(features), budget + len(already))
+    for clusters in reversed(paths):
         for cluster in sorted(set(clusters), key=lambda one: -(clusters == one).sum()):
             members = [image for image in range(len(points)) if clusters[image] == cluster]
             if len(chosen) - len(already) == budget or set(members) & set(chosen):
@@ -36,8 +35,9 @@ def loop(features, budget, way, already=()):
             scores = {}
             for image in members:
                 others = sorted(np.linalg.norm(points[image] - points[other]) for other in members if other != image)
-                prototype = tree.levels[level].prototypes[cluster].numpy()
-                scores[image] = np.mean(others[:20]) if way == "typical" else -points[image] @ prototype
+                scores[image] = (
+                    np.mean(others[:20]) if way == "typical" else -points[image] @ points[members].sum(axis=0)
+                )
             chosen.append(min(scores, key=scores.get) if len(members) > 1 else members[0])
     return chosen[len(already) :]
 
@@ -77,6 +77,14 @@ def test_labelled_images_and_their_duplicates_are_not_picked(way):
     picks = {one.image % len(features) for one in pick(twice, 20, already=[0, 1, 2], way=way)}
     assert len(picks) == 20
     assert not picks & {0, 1, 2}
+
+
+def test_tree_that_is_given_is_walked():
+    features, labels = blobs()
+    picks = pick(features, 4, paths=np.stack([labels, labels // 3]))
+    assert [labels[one.image] // 3 for one in picks[:2]] == [1, 0]  # the larger half of the classes first
+    assert len({labels[one.image] for one in picks}) == 4
+    assert "cluster 1 of 2 by size at level 2" in picks[0].reason
 
 
 def test_first_picks_are_of_all_classes():
@@ -134,8 +142,8 @@ def test_stratified_choice_has_each_class_equally_often():
 def test_every_choice_and_classifier_is_measured_in_every_draw():
     features, labels = blobs()
     pool, judged = budgets.Labelled(features[::2], labels[::2]), budgets.Labelled(features[1::2], labels[1::2])
-    scores = list(budgets.measure(pool, judged, [6, 12], draws=2, way="typical"))
+    scores = budgets.measure(pool, judged, [6, 12], draws=2, way="typical")
     found = {(one.budget, one.choice, one.classifier) for one in scores}
     assert found == {(b, c, k) for b in (6, 12) for c in budgets.CHOICES for k in budgets.CLASSIFIERS}
     assert all(len(one.accuracies) == len(one.surer_half) == 2 for one in scores)
-    assert scores == list(budgets.measure(pool, judged, [6, 12], draws=2, way="typical"))
+    assert scores == budgets.measure(pool, judged, [6, 12], draws=2, way="typical")
