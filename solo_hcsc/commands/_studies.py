@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from solo_hcsc.study.study import Study
 
 EVALUATIONS = ("knn", "linear", "clustering", "analyse")
+ON_REQUEST = ("fewlabels",)
 LINEAR = (
     "--cache_features --optimizer sgd --lr 0.01 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
 )
@@ -118,16 +119,21 @@ def add_study_flags(parser: Parser) -> None:
         "given. Give it where settings were chosen by the images of --val_dir",
     )
     group.add_argument(
-        "--evaluations", nargs="+", choices=EVALUATIONS, default=list(EVALUATIONS), help="what is done with each run"
+        "--evaluations",
+        nargs="+",
+        choices=(*EVALUATIONS, *ON_REQUEST),
+        default=list(EVALUATIONS),
+        help=f"what is done with each run; {', '.join(ON_REQUEST)} on request",
     )
     group = parser.add_argument_group("flags of the evaluations, in quotes")
-    for name, default in (("knn", "--k 20"), ("linear", LINEAR), ("clustering", ""), ("analyse", "")):
+    given = {"knn": "--k 20", "linear": LINEAR, "clustering": "", "analyse": "", "fewlabels": ""}
+    for name, default in given.items():
         group.add_argument(f"--{name}", metavar='"FLAGS"', default=default, help=f"for solo-hcsc {name}")
 
 
 def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
     """A comparison's own flags, and the words of pretraining."""
-    quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS)]
+    quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS, *ON_REQUEST)]
     words = list(argv)
     for place in range(len(words) - 2, -1, -1):
         if words[place] in quoted:  # else argparse takes "--lr" in quotes for a flag of its own
@@ -200,6 +206,7 @@ def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
         "knn": Evaluation("knn", "knn-*.json"),
         "linear": Evaluation("linear", "linear.json", into=("--checkpoint_dir", "linear")),
         "clustering": Evaluation("clustering", "clustering-*.json"),
+        "fewlabels": Evaluation("fewlabels", "fewlabels.json", into=("--out", "fewlabels"), run_comes_first=True),
         "analyse": Evaluation("analyse", "analysis.json", into=("--out", "analysis"), first_seed_only=True),
     }
     found = [

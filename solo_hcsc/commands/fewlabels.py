@@ -1,7 +1,7 @@
 """`solo-hcsc fewlabels`: the accuracy with few labels, of images that `pick` chooses and of random ones."""
 
-import json
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,10 +24,11 @@ NAMES = ("fewlabels.json", "fewlabels.svg")
 def run(argv: Sequence[str]) -> None:
     """From the checks to the table and the files."""
     flags = parse(argv)
+    started = time.monotonic()
 
     from solo_hcsc.evaluation.budgets import drawn_from, measure
     from solo_hcsc.evaluation.embedding import Embedder
-    from solo_hcsc.evaluation.results import describe_data, versions
+    from solo_hcsc.evaluation.results import Result, describe_data
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.report.few_labels import draw_scores
     from solo_hcsc.report.figures import to_svg, write_svg
@@ -42,24 +43,30 @@ def run(argv: Sequence[str]) -> None:
     print("choosing, training, judging ...", flush=True)
     scores = measure(pool, judged, sorted({*flags.budgets}), flags.draws, flags.way)
     encoder, source = train.frozen.encoder, replace(train.source, val_dir=val.source.val_dir)
-    record = {
-        "run": str(encoder.checkpoint),
-        "checkpoint_sha256": encoder.fingerprint,
-        "method": encoder.trained_with.get("method"),
-        "encoder": encoder.name,
+    said = {
+        "budgets": sorted({*flags.budgets}),
+        "draws": flags.draws,
         "features": flags.features,
         "way": flags.way,
         "tree": None if flags.way == "farthest" else "features" if pool.paths is None else "run",
-        "draws": flags.draws,
-        "data": describe_data(source, None, train=len(pool.classes), val=len(judged.classes)),
         "scores": [asdict(score) for score in scores],
-        "command": Invocation("fewlabels", tuple(argv)).line,
-        "versions": versions(),
     }
+    data = describe_data(source, int(pool.classes.max()) + 1, train=len(pool.classes), val=len(judged.classes))
+    result = Result("fewlabels", None, data, headline(scores), said, time.monotonic() - started)
     with written_together(flags.out, NAMES) as (text, picture):
-        text.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        result.write(text, encoder, Invocation("fewlabels", tuple(argv)))
         write_svg(picture, to_svg("fewlabels", lambda: draw_scores(scores)))
     say(scores, len(judged.classes), flags)
+
+
+def headline(scores: "Sequence[Score]") -> dict[str, float]:
+    """The linear classifier's accuracy with picked and with random labels, on average over budgets and draws."""
+    return {
+        choice: statistics.fmean(
+            value for one in scores if (one.classifier, one.choice) == ("linear", choice) for value in one.accuracies
+        )
+        for choice in ("picked", "random")
+    }
 
 
 def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[Labelled]":

@@ -19,6 +19,7 @@ METRICS = {  # of each evaluation, those to compare by
     "places": ("acc1", "acc5"),
     "semisup": ("acc1", "acc5"),
     "voc": ("mAP11", "mAP", "image_AP"),
+    "fewlabels": ("picked", "random"),
     "clustering": ("nmi", "ami", "accuracy", "dendrogram_purity", "leaf_purity"),
 }
 

@@ -17,6 +17,8 @@ _METRIC_NAMES = {
     "mAP11": "mAP 11-point",
     "mAP": "mAP all-point",
     "image_AP": "AP of each image",
+    "picked": "picked labels",
+    "random": "random labels",
     "nmi": "NMI",
     "ami": "AMI",
     "accuracy": "accuracy",
@@ -156,6 +158,8 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
         said = [f"k={settings['k']}", *(["projector"] if settings.get("features") == "projector" else [])]
     elif evaluation == "semisup":
         said = [_share(settings)]
+    elif evaluation == "fewlabels":
+        said = [f"linear, mean over {', '.join(map(str, settings['budgets']))} labels"]
     elif "config" in settings:
         said = [settings["config"]]
     other = [name for name in settings.get("deviations", []) if name != "features"]

@@ -44,6 +44,8 @@ class MeasureKind(NamedTuple):
 MEASURES = {
     "knn": MeasureKind("knn", "acc1", "KNN", "KNN accuracy", 2, " %"),
     "linear": MeasureKind("linear", "acc1", "Linear", "linear accuracy", 2, " %"),
+    "picked": MeasureKind("fewlabels", "picked", "Few labels, picked", "accuracy with few picked labels", 2, " %"),
+    "random": MeasureKind("fewlabels", "random", "Few labels, random", "accuracy with few random labels", 2, " %"),
     "ami": MeasureKind("clustering", "ami", "AMI", "AMI", 3, ""),
     "nmi": MeasureKind("clustering", "nmi", "NMI", "NMI", 3, ""),
 }

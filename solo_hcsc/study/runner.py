@@ -63,10 +63,12 @@ class Evaluation:
     flags: tuple[str, ...] = ()
     into: tuple[str, ...] = ()  # a flag and the folder for it below the run's; others write beside the checkpoint
     first_seed_only: bool = False
+    run_comes_first: bool = False  # where the command takes the run as its first word, without a flag
 
     def of(self, run: Path) -> list[str]:
         where = [self.into[0], str(run / self.into[1])] if self.into else []
-        return ["--pretrained_feature_extractor", str(run), *self.flags, *where]
+        named = [] if self.run_comes_first else ["--pretrained_feature_extractor"]
+        return [*named, str(run), *self.flags, *where]
 
     def flags_of_result(self, run: Path) -> tuple[str, ...] | None:
         """The flags that the run's newest result was made with, but for those that name places; None without one."""
@@ -76,7 +78,7 @@ class Evaluation:
         content = read_json(files[-1])
         if not isinstance(content, dict) or not isinstance(content.get("flags"), list):
             raise UserError(f"{files[-1]}: not a result of solo-hcsc {self.command}; remove it to repeat that")
-        words = iter(content["flags"])
+        words = iter(content["flags"][self.run_comes_first :])
         places = ("--pretrained_feature_extractor", *self.into[:1])
         return tuple(word for word in words if word not in places or next(words, None) is None)
 
@@ -328,4 +330,4 @@ def _last_line(log: Path) -> str:
 def _headline(result: dict[str, Any]) -> str:
     if result["evaluation"] == "clustering":
         return f"AMI {result['metrics']['ami']:.3f}"
-    return f"{result['metrics']['acc1']:.2f}"
+    return f"{result['metrics']['picked' if result['evaluation'] == 'fewlabels' else 'acc1']:.2f}"

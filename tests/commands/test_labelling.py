@@ -80,12 +80,12 @@ def test_any_folder_without_classes_will_do(hcsc_run, tmp_path, capsys):
 def test_few_labels_are_measured(hcsc_run, tmp_path, capsys):
     run_here("fewlabels", hcsc_run, "--budgets", 6, 3, "--draws", 2, "--out", tmp_path, *SMALL)
     record = json.loads((tmp_path / "fewlabels.json").read_text())
-    assert [score["budget"] for score in record["scores"]] == [3] * 9 + [6] * 9
-    assert (record["draws"], record["data"]["train_images"], record["data"]["val_images"]) == (2, 36, 9)
+    assert [score["budget"] for score in record["settings"]["scores"]] == [3] * 9 + [6] * 9
+    assert (record["settings"]["draws"], record["data"]["train_images"], record["data"]["val_images"]) == (2, 36, 9)
     assert (record["data"]["train_dir"], record["data"]["val_dir"]) == ("train", "val")
     assert (tmp_path / "fewlabels.svg").read_text().startswith("<?xml")
     out = capsys.readouterr().out
-    first = record["scores"][0]["accuracies"]
+    first = record["settings"]["scores"][0]["accuracies"]
     assert f"{sum(first) / 2:.1f} ± {abs(first[0] - first[1]) / 2:.1f}" in out
     assert "--budget 6 --out labels.csv" in out.splitlines()[-1]
 

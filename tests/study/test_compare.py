@@ -11,7 +11,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from tiny import SMALL, make_images, run_here
+from tiny import SMALL, make_images, only, run_here
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.commands import ablate, compare
@@ -49,6 +49,23 @@ def flags(custom, tmp_path):
         *("--out", tmp_path / "out", "--linear", LINEAR, "--analyse", "--points 20", "--max_epochs", 2, "--knn_eval"),
         *(*custom, *SMALL, "--checkpoint_frequency", 100),
     ]
+
+
+def test_few_labels_are_compared_on_request(flags, called, tmp_path, capsys):
+    asked = ["--evaluations", "knn", "fewlabels", "--fewlabels", "--budgets 3 6 --draws 2"]
+    run_here("compare", *BOTH, *asked, *flags)
+    rows = json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"]
+    few = {row["name"]: row["measures"]["picked"]["mean"] for row in rows}
+    assert few.keys() == {"hcsc", "mocov2plus"}
+    written = json.loads(only(tmp_path / "out" / "hcsc", "fewlabels.json").read_text())
+    assert few["hcsc"] == pytest.approx(written["metrics"]["picked"])
+    linear = [one["accuracies"] for one in written["settings"]["scores"] if one["classifier"] == "linear"]
+    assert written["metrics"]["random"] == pytest.approx(statistics.fmean([*linear[1], *linear[4]]))
+    assert "Few labels, picked % (9 images)" in capsys.readouterr().out
+    assert "Few labels, picked" in (tmp_path / "out" / "report.html").read_text()
+    called.clear()
+    run_here("compare", *BOTH, *asked, *flags)
+    assert called == [], "nothing is repeated"
 
 
 def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_path, capsys):
