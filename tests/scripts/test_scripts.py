@@ -14,7 +14,7 @@ import torch
 from tiny import ROOT, only, run_here
 
 from solo_hcsc.cli.parser import take
-from solo_hcsc.commands import ablate, compare, knn, pretrain
+from solo_hcsc.commands import ablate, compare, fewlabels, knn, pretrain
 from solo_hcsc.data.digits import lay_out_digits
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
@@ -242,3 +242,13 @@ def test_warm_start_goes_from_weights_to_a_model_and_embeddings(images, tmp_path
     file = only(tmp_path, "encoder.safetensors")
     timm.create_model("test_efficientnet", num_classes=0, checkpoint_path=str(file))
     assert only(tmp_path, "embeddings.parquet").stat().st_size > 0
+
+
+def test_measurement_of_few_labels_makes_sense():
+    _, _, *commands = commands_of(ROOT / "scripts" / "fewlabels" / "cifar10.sh")
+    assert [name for name, _ in commands] == ["pretrain", "pretrain", "fewlabels", "fewlabels", "fewlabels"]
+    for name, flags in commands:
+        if name == "pretrain":
+            pretrain.check_flags(pretrain.parse(flags))
+        else:
+            assert fewlabels.parse(flags).val_dir == Path("test")
