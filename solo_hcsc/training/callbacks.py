@@ -116,6 +116,7 @@ class EndTogether(Callback):
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
         self._ending = False
+        self._speaking = threading.Event()  # a thread speaks for a killed child, and then ends this process
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         children = getattr(trainer.strategy.launcher, "procs", [])
@@ -126,6 +127,7 @@ class EndTogether(Callback):
         """Speaks for a child that was killed, and ends this process, which may wait for its answer for ever."""
         if child.wait() != -signal.SIGKILL or self._ending:
             return
+        self._speaking.set()
         others = [other for other in children if other is not child]
         children.clear()  # on which Lightning's observer looks for reasons to kill this process
         for other in others:
@@ -152,7 +154,9 @@ class EndTogether(Callback):
                 if child.wait(timeout=2) == 0:  # it has said why
                     sys.exit(2)
         if trainer.world_size > 1 and "peer" in str(exception):
-            threading.Event().wait(5 if children else 0)  # a child's thread above is about to speak
+            self._speaking.wait(5 if children else 0)  # a child's thread above is about to speak
+            if self._speaking.is_set():
+                threading.Event().wait()  # until it ends this process
             stop(f"another process was lost; {self.checkpoints.rescue()}", 2)  # torchrun's or SLURM's
         self._ending = True
 
