@@ -11,11 +11,11 @@ from typing import Any
 from solo_hcsc.cli.errors import UserError
 
 
-def write_whole(file: Path, content: str | bytes) -> None:
+def write_whole(file: Path, text: str) -> None:
     """Writes a file under another name and renames it, so that it is never half there."""
     part = file.with_name(file.name + ".part")
     try:
-        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        part.write_text(text, encoding="utf-8")
         os.replace(part, file)
     except OSError as error:
         with contextlib.suppress(OSError):

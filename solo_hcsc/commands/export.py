@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.files import try_writing, write_whole
+from solo_hcsc.cli.files import try_writing, written_together
 from solo_hcsc.cli.flags import EXPORTS, encoder, key_value
 from solo_hcsc.cli.parser import Parser, at_least
 
@@ -22,8 +22,9 @@ def run(argv: Sequence[str]) -> None:
         raise UserError(f"--out {flags.out}: is the checkpoint itself; give another file")
     exported = export(subject, flags.format, flags.out.suffix)
     text = write_card(subject, exported, flags.format, flags.out.name, flags.data_license)
-    write_whole(flags.out, exported.content)
-    write_whole(card, text)
+    with written_together(flags.out.parent, [flags.out.name, card.name]) as (file, beside):
+        file.write_bytes(exported.content)
+        beside.write_text(text, encoding="utf-8")
     print(subject.encoder.taken)
     print(f"{flags.format}: {flags.out} ({len(exported.content) / 1e6:.1f} MB)\nmodel card: {card}\nload it with:\n")
     print("\n".join(f"    {line}" for line in exported.code_for(flags.out).splitlines()))

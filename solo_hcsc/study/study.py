@@ -23,17 +23,8 @@ from solo_hcsc.study.tally import tally
 # What a fair comparison has in common, beside the augmentations.
 _COMMON = (
     *("dataset", "data_dir", "train_dir", "val_dir", "class_level", "data_fraction", "skip_unreadable", "mean", "std"),
-    *(
-        "encoder",
-        "encoder_args",
-        "init_weights",
-        "zero_init_residual",
-        "batch_size",
-        "accumulate_grad_batches",
-        "devices",
-        "precision",
-    ),
-    *("max_epochs", "limit_train_batches"),
+    *("encoder", "encoder_args", "init_weights", "zero_init_residual", "batch_size", "accumulate_grad_batches"),
+    *("devices", "precision", "max_epochs", "limit_train_batches"),
 )
 SETTINGS = (*_COMMON, "num_crops_per_aug", *AUGMENTATIONS)
 
