@@ -54,6 +54,16 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
     return CheckedRow(Variant(name, tuple(words), flags.max_epochs, name), flags)
 
 
+def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
+    """Refuses what `shared_plan` would, but for what the folder has: where rows get their last flags by a search."""
+    from solo_hcsc.study.study import check_alike
+
+    check_alike({row.variant.name: row.flags for row in rows})
+    check_test_images(flags, rows[0].flags)
+    evaluations(flags, rows[0].flags)
+    check_images(flags, rows[0].flags)
+
+
 def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
     """The fields of a plan that a comparison and an ablation have alike; refuses rows that are not alike."""
     from solo_hcsc.commands import pretrain

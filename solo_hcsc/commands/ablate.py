@@ -61,11 +61,26 @@ def choices(_: Sequence[int]) -> dict[str, str]:
     }
 
 
+NO_TREE = "--instance_selection false --prototype_loss false --prototype_selection false"
+
+
+def tree(_: Sequence[int]) -> dict[str, str]:
+    """What the tree is worth: the same seeds, initial weights and crops without it and with it."""
+    return {"without the tree": NO_TREE, "with the tree": ""}
+
+
+def ceiling(_: Sequence[int]) -> dict[str, str]:
+    """The same, and what a tree that is right could be worth: the true labels are its clusters."""
+    return {**tree(_), "true labels as the tree (oracle)": "--oracle_labels true"}
+
+
 TABLES: dict[str, Callable[[Sequence[int]], dict[str, str]]] = {
     "components": components,
     "levels": levels,
     "prototypes": prototypes,
     "choices": choices,
+    "tree": tree,
+    "ceiling": ceiling,
 }
 
 
@@ -82,7 +97,7 @@ def run(argv: Sequence[str]) -> None:
         subject=f"HCSC's {flags.table}",
         command=Invocation("ablate", tuple(argv)).line,
         order=tuple(table),
-        reference=next((name for name, more in table.items() if options_of([*words, *more.split()]) == base), None),
+        reference=reference_of(flags.table, table, words),
     )
     conclude(Study(plan), rows[0].flags)
 
@@ -102,7 +117,8 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
         choices=list(TABLES),
         required=True,
         help="components: the paper's ablation; levels and prototypes: its sensitivity analysis, from the run's own "
-        "--num_prototypes; choices: what preset recommended chose, each taken back",
+        "--num_prototypes; choices: what preset recommended chose, each taken back; tree: without the tree and with "
+        "it; ceiling: the same, and the true labels as the tree, which no other run may have",
     )
     group.add_argument("--rows", nargs="+", type=int, metavar="N", help="only these rows of the table, from 1")
     add_study_flags(parser)
@@ -124,6 +140,14 @@ def options_of(words: Sequence[str]) -> "Options":
     from solo_hcsc.framework.method import options_in
 
     return options_in(vars(pretrain.parse(words)))
+
+
+def reference_of(name: str, table: dict[str, str], words: Sequence[str]) -> str | None:
+    """The row that the others are seen against: the run without the tree, or the one with the flags as given."""
+    if name in ("tree", "ceiling"):
+        return next(iter(table))
+    base = options_of(words)
+    return next((row for row, more in table.items() if options_of([*words, *more.split()]) == base), None)
 
 
 def chosen(flags: Namespace, rows: dict[str, str]) -> dict[str, str]:

@@ -2,12 +2,15 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import check_method, method_names
-from solo_hcsc.cli.parser import Invocation, Parser
+from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, Invocation, Parser, take
 from solo_hcsc.commands._studies import (
+    CheckedRow,
     add_study_flags,
+    check_early,
     checked,
     conclude,
     in_quotes,
@@ -16,6 +19,13 @@ from solo_hcsc.commands._studies import (
     split,
 )
 
+if TYPE_CHECKING:
+    from solo_hcsc.study.record import Search
+    from solo_hcsc.study.search import EqualSearch
+
+ORACLE = "oracle"  # among --methods: HCSC with the true labels as its tree
+ORACLES_ROW = "hcsc with true labels (oracle)"
+
 
 def run(argv: Sequence[str]) -> None:
     flags, methods = parse(argv)
@@ -23,13 +33,51 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.study.study import Plan, Study
 
     rows = [checked(name, words) for name, words in methods.items()]
+    search: Search | None = None
+    if flags.search:
+        check_early(flags, rows)
+        search = searching(flags, rows).run()
+        rows = [with_winner(row, search) for row in rows]
     plan = Plan(
         **shared_plan("compare", flags, rows),
         subject=None,
         command=Invocation("compare", tuple(argv)).line,
         equal_time=flags.budget == "seconds",
+        search=search,
     )
     conclude(Study(plan), rows[0].flags)
+
+
+def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
+    """The trials that `--search` asks for; refuses what would not be judged by held-out training images."""
+    from solo_hcsc.data.source import ImageSource
+    from solo_hcsc.framework.datasets import one_split
+    from solo_hcsc.study.search import Circumstances, EqualSearch, Searched, import_optuna, space_of
+
+    first = rows[0].flags
+    if first.dataset != "custom" or flags.test_dir is None:
+        raise UserError(
+            "--search: settings are chosen by held-out training images; give them as --val_dir of --dataset custom, "
+            "and other images as --test_dir to judge the winners"
+        )
+    if flags.test_dir == first.val_dir:
+        raise UserError(f"--test_dir {flags.test_dir}: is --val_dir, by which --search chooses; give other images")
+    import_optuna()
+    images = len(one_split(take(ImageSource, first).located(needs_val=True), "train"))  # type: ignore[arg-type]
+    searched = []
+    for row in rows:
+        where = Circumstances(row.flags.batch_size, round(images * first.data_fraction), bool(row.flags.lars))
+        space = space_of(row.flags.method, where, row.flags.typed)
+        searched.append(Searched(row.variant.name, row.variant.flags, row.variant.epochs, space))
+    return EqualSearch(flags.out, searched, flags.search, flags.search_epochs or first.max_epochs, flags.search_seed)
+
+
+def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
+    """A row with the settings of its method's best trial."""
+    from solo_hcsc.study.search import winner
+
+    best = winner(search, row.variant.name)
+    return checked(row.variant.name, [*row.variant.flags, *best.flags])
 
 
 def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
@@ -43,7 +91,13 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
         "--methods NAME NAME ... --dataset NAME [flags] [flags of solo-hcsc pretrain]",
     )
     group = parser.add_argument_group("comparison")
-    group.add_argument("--methods", nargs="+", required=True, metavar="NAME", help=f"of {', '.join(known)}")
+    group.add_argument(
+        "--methods",
+        nargs="+",
+        required=True,
+        metavar="NAME",
+        help=f"of {', '.join(known)}; {ORACLE}: HCSC with the true labels as its tree, a ceiling and no method",
+    )
     group.add_argument(
         "--budget",
         choices=["epochs", "seconds"],
@@ -51,18 +105,52 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
         help="equal epochs for all; or, beyond that, more epochs for the faster ones until they take as long",
     )
     add_study_flags(parser)
+    group = parser.add_argument_group("equal search")
+    group.add_argument(
+        "--search",
+        type=int,
+        default=0,
+        bound=NOT_NEGATIVE,
+        metavar="N",
+        help="first N trials of every method: settings drawn from its documented ranges (docs/comparison.md), but for "
+        "the flags that are given, judged by the online KNN accuracy on --val_dir; hopeless trials are stopped. The "
+        "best of each method is then run with all seeds and judged on --test_dir",
+    )
+    group.add_argument("--search_epochs", type=int, bound=POSITIVE, help="of a trial; --max_epochs if not given")
+    group.add_argument(
+        "--search_seed", type=int, default=1000, bound=NOT_NEGATIVE, help="of the draws and of the trials' runs"
+    )
     group = parser.add_argument_group("a method's own flags, in quotes")
     for name in known:
         group.add_argument(f"--{name}", metavar='"FLAGS"', default="", help=f"for {name} only")
     flags, common = split(parser, argv, known)
     for name in flags.methods:
-        check_method(name, "--methods")
+        if name != ORACLE:
+            check_method(name, "--methods")
     if len(set(flags.methods)) < len(flags.methods):
         raise UserError(f"--methods {' '.join(flags.methods)}: names a method twice")
     for name in known:
-        if getattr(flags, name) and name not in flags.methods:
+        of_oracle = name == "hcsc" and ORACLE in flags.methods
+        if getattr(flags, name) and name not in flags.methods and not of_oracle:
             raise UserError(f"--{name}: is not among --methods {' '.join(flags.methods)}")
-    words = {name: in_quotes(flags, name) for name in flags.methods}
+    words = {name: in_quotes(flags, "hcsc" if name == ORACLE else name) for name in flags.methods}
     for more in words.values():
         refuse_set_here(more)
-    return flags, {name: ["--method", name, *common, *more] for name, more in words.items()}
+        refuse_oracle([*common, *more])
+    return flags, dict(row_of(name, common, more) for name, more in words.items())
+
+
+def refuse_oracle(words: Sequence[str]) -> None:
+    """True labels are a row of their own, which says so."""
+    if any(word.partition("=")[0] == "--oracle_labels" for word in words):
+        raise UserError(
+            f"--oracle_labels: trains with the true labels, and a comparison has that only as a row of its own; leave "
+            f"it out, and add {ORACLE} to --methods"
+        )
+
+
+def row_of(name: str, common: Sequence[str], own: Sequence[str]) -> tuple[str, list[str]]:
+    """A row's name and its words of pretraining."""
+    if name == ORACLE:
+        return ORACLES_ROW, ["--method", "hcsc", *common, *own, "--oracle_labels", "true"]
+    return name, ["--method", name, *common, *own]

@@ -14,7 +14,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import write_whole
 from solo_hcsc.report import curves, figures, svg, templating
 from solo_hcsc.study import record
-from solo_hcsc.study.findings import Sentence, best_row, outcome
+from solo_hcsc.study.findings import Sentence, best_row, effects, outcome
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
 
 _WIDE = 2.2  # from this width over height on, a picture has a row of its own
@@ -27,6 +27,8 @@ _COSTS: dict[str, tuple[Callable[[Cost], float | None], Callable[[float], str]]]
 }
 _SECTIONS = {
     "results": "Results",
+    "pairs": "Paired differences",
+    "search": "Search",
     "curves": "Learning curves",
     "cost": "Cost",
     "analysis": "Analysis",
@@ -110,6 +112,8 @@ def render(report: Report) -> str:
     )
     parts = {
         "results": _results(comparison, rows),
+        "pairs": _pairs(comparison, rows),
+        "search": _search(comparison),
         "curves": learning or judged,
         "cost": _cost(comparison, rows),
         "analysis": list(_analyses(report, rows)),
@@ -219,6 +223,53 @@ def _measure_cell(comparison: Comparison, row: Row, name: str, reference: Row | 
         ", ".join(kind.show(value) for value in measure.values),
         *_places(measure, min(values), max(values)),
     )
+
+
+def _pairs(comparison: Comparison, rows: _Rows) -> dict[str, Any] | None:
+    """What each row does to each measure, against the reference: the same seeds, pair by pair."""
+    found = effects(comparison)
+    if not found:
+        return None
+    names = list(dict.fromkeys(effect.measure for effect in found))
+    by_place = {(effect.row, effect.measure): effect for effect in found}
+    return {
+        "head": [_row_name(comparison), *(f"{MEASURES[name].title}{MEASURES[name].unit}" for name in names)],
+        "rows": [
+            {"label": label, "cells": [by_place.get((row.name, name)) for name in names]}
+            for label, row in rows
+            if row is not comparison.reference_row
+        ],
+        "note": f"The mean difference from {comparison.reference_row.name} of runs with the same seed, and so the same "
+        "initial weights and crops, with its 95 % interval (Student's t). An effect is called one where the interval "
+        "excludes 0. Each measure is looked at by itself.",
+    }
+
+
+def _search(comparison: Comparison) -> dict[str, Any] | None:
+    """The trials that the methods' settings were chosen by."""
+    search = comparison.search
+    if search is None:
+        return None
+    return {
+        "note": f"Each method had {search.trials} trials of {search.epochs} epochs, with settings drawn at random from "
+        f"its ranges and judged by {search.metric} on held-out training images (seed {search.seed}); trials below the "
+        "median of the earlier ones were stopped. The best trial's settings were run with all seeds.",
+        "methods": [
+            {
+                "name": name,
+                "ranges": list(search.ranges[name].items()),
+                "head": ["Trial", *search.ranges[name], "Epochs", "KNN %", "State"],
+                "trials": [_trial_cells(trial, search) for trial in trials],
+                "best": max((trial.value or 0.0, -trial.number) for trial in trials)[1] * -1 if trials else None,
+            }
+            for name, trials in search.of_methods.items()
+        ],
+    }
+
+
+def _trial_cells(trial: record.Trial, search: record.Search) -> list[str]:
+    last = f"{trial.curve[-1][1]:.2f}" if trial.curve else _NONE
+    return [str(trial.number), *trial.drawn.values(), f"{len(trial.curve)} of {search.epochs}", last, trial.state]
 
 
 def _places(measure: Measure, low: float, high: float) -> tuple[list[str], str]:

@@ -33,9 +33,70 @@ class Lead(NamedTuple):
         return self.uncertainty is not None and self.gap > self.uncertainty
 
 
+class Effect(NamedTuple):
+    """What a row of an ablation does to a measure, against the reference: the same seeds, pair by pair."""
+
+    row: str
+    measure: str
+    difference: Lead
+
+    @property
+    def verdict(self) -> str:
+        """`helped`, `harmed`, or that it cannot be told."""
+        gap, uncertainty, _ = self.difference
+        if uncertainty is None or abs(gap) <= uncertainty:
+            return "cannot be told"
+        return "helped" if gap > 0 else "harmed"
+
+    @property
+    def interval(self) -> str:
+        """The difference and its 95 % interval."""
+        gap, uncertainty, _ = self.difference
+        kind = MEASURES[self.measure]
+        shown = f"{gap:+.{kind.digits}f}"
+        if uncertainty is None:
+            return shown
+        ends = (f"{gap + side * uncertainty:+.{kind.digits}f}" for side in (-1, 1))
+        return f"{shown} [{', '.join(ends)}]"
+
+
+def effects(comparison: Comparison) -> list[Effect]:
+    """What each row of an ablation does to each measure, against the reference; nothing where there is none."""
+    if not comparison.ablates or comparison.reference is None:
+        return []
+    against = comparison.reference_row
+    return [
+        Effect(row.name, measure, lead(row, against, measure))
+        for row in comparison.rows
+        if row is not against
+        for measure in MEASURES
+        if measure in row.measures and measure in against.measures
+    ]
+
+
+def _in_words(found: Sequence[Effect], against: str) -> list[Sentence]:
+    """The effects of each row as one sentence."""
+    sentences = []
+    for name in dict.fromkeys(effect.row for effect in found):
+        of_row = [effect for effect in found if effect.row == name]
+        parts = []
+        for verdict, told in (("helped", "helped"), ("harmed", "harmed"), ("cannot be told", "cannot be told for")):
+            measures = [f"{MEASURES[one.measure].long} ({one.interval})" for one in of_row if one.verdict == verdict]
+            parts += [f"{told} {_listed(measures)}"] if measures else []
+        basis = next((effect.difference.basis for effect in of_row if effect.difference.basis), "")
+        paired = f"; differences with their 95 % intervals, {basis}" if basis else ""
+        sentences.append(Sentence(_quoted(name), f", against {_quoted(against)}: {'; '.join(parts)}{paired}."))
+    return sentences
+
+
+MOST_IN_WORDS = 3  # rows of an ablation whose effects are told in sentences; the report's table has all
+
+
 def outcome(comparison: Comparison) -> list[Sentence]:
     """Which row is best in each accuracy, if that can be told; what stands against rows; whether equal time matters."""
     found = [Sentence(_quoted(row.name), f": {_warned(row)}") for row in comparison.rows if row.warnings]
+    if comparison.ablates and 1 < len(comparison.rows) <= MOST_IN_WORDS and (pairs := effects(comparison)):
+        return found + _in_words(pairs, comparison.reference_row.name)
     said = {measure: sentence for measure in ("knn", "linear") if (sentence := _leader(comparison, measure))}
     found += said.values()
     leaders = {best_row(comparison, measure) for measure in said}

@@ -144,6 +144,33 @@ class Row(_Record):
         return max([len(measure.values) for measure in self.measures.values()], default=len(self.runs))
 
 
+class Trial(_Record):
+    """One draw of a method's settings, and what came of it."""
+
+    number: int
+    seed: int
+    base: list[Text]  # the flags of pretraining that all trials of the method share
+    flags: list[Text]  # those that were drawn
+    drawn: dict[Text, Text]  # the same by name
+    epochs_asked: int
+    state: Literal["finished", "stopped", "failed"]  # stopped: by the pruner
+    why: Text | None = None  # it failed
+    value: float | None  # the accuracy that it is judged by; None where it did not come to its end
+    curve: Curve  # (epoch from 0, accuracy)
+    seconds: float
+
+
+class Search(_Record):
+    """The trials that the settings of a comparison's methods were chosen by, as many of each method."""
+
+    metric: Text  # in metrics.csv, of the held-out images of --val_dir
+    trials: int
+    epochs: int
+    seed: int
+    ranges: dict[Text, dict[Text, Text]]  # of each method, by flag
+    of_methods: dict[Text, list[Trial]]
+
+
 class Comparison(_Record):
     """All of comparison.json."""
 
@@ -157,6 +184,7 @@ class Comparison(_Record):
     versions: dict[str, Any]
     rows: Annotated[list[Row], Field(min_length=1)]
     failed: dict[Text, Text]  # runs and why they failed
+    search: Search | None = None  # where the rows' settings were chosen by trials
 
     @model_validator(mode="after")
     def _names_differ(self) -> "Comparison":

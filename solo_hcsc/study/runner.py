@@ -29,6 +29,8 @@ from solo_hcsc.cli.files import read_json, write_whole
 from solo_hcsc.evaluation.results import read_metrics, read_results
 from solo_hcsc.training.checkpoints import PRETRAINING, recorded_flags, role_of
 
+SECONDS_BETWEEN_LOOKS = 1.0  # at a command that may be ended early
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -299,8 +301,11 @@ def taking(folder: Path) -> Iterator[int]:
         os.close(lock)
 
 
-def call(command: str, flags: Sequence[str], log: Path, lock: int) -> float:
-    """Runs a command with its output in a log; returns its seconds. Ends it where this process is ended."""
+def call(command: str, flags: Sequence[str], log: Path, lock: int, stop: Callable[[], bool] | None = None) -> float:
+    """Runs a command with its output in a log; returns its seconds. Ends it where this process is ended.
+
+    `stop` is asked now and then, and ends the command where it says True; that is no failure.
+    """
     started = time.monotonic()
     with log.open("a") as out:
         out.write(f"\n$ solo-hcsc {command} {shlex.join(flags)}\n")
@@ -309,7 +314,7 @@ def call(command: str, flags: Sequence[str], log: Path, lock: int) -> float:
         process = subprocess.Popen(words, stdout=out, stderr=out, pass_fds=[lock])
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
-            code = process.wait()
+            code = process.wait() if stop is None else _watched(process, stop)
         finally:
             signal.signal(signal.SIGTERM, before)
             if process.poll() is None:
@@ -320,6 +325,18 @@ def call(command: str, flags: Sequence[str], log: Path, lock: int) -> float:
     if code:
         raise RunFailed(f"{command} ended with code {code}: {_last_line(log)}; log: {log}")
     return time.monotonic() - started
+
+
+def _watched(process: "subprocess.Popen[bytes]", stop: Callable[[], bool]) -> int:
+    """A process's exit code; 0 where it was ended because `stop` said so."""
+    while True:
+        try:
+            return process.wait(SECONDS_BETWEEN_LOOKS)
+        except subprocess.TimeoutExpired:
+            if stop():
+                process.terminate()
+                process.wait()
+                return 0
 
 
 def _last_line(log: Path) -> str:

@@ -45,6 +45,7 @@ class Plan:
     order: tuple[str, ...] = ()  # of the report's rows, those of earlier commands too; others follow
     reference: str | None = None  # the row that the others are seen against
     equal_time: bool = False  # whether the faster ones get more epochs
+    search: record.Search | None = None  # the trials that the variants' settings were chosen by
 
 
 class Study:
@@ -116,6 +117,7 @@ class Study:
             "command": plan.command,
             "settings": dict(plan.settings),
             "reference": plan.reference,
+            "search": plan.search,
         }
         comparison = tally(plan.out, runs, rows, about, self.experiments.failed)
         record.write(plan.out, comparison)

@@ -29,7 +29,7 @@ def called(monkeypatch):
     """Runs the commands of a comparison in this process, which spares their imports; lists what was called."""
     calls: list[str] = []
 
-    def here(command, flags, log, lock):
+    def here(command, flags, log, lock, stop=None):
         calls.append(f"{command} {log.parent.parent.name} {log.parent.name}")
         with log.open("a") as out, redirect_stdout(out), redirect_stderr(out):
             try:

@@ -1,0 +1,354 @@
+"""Equal search: each method gets the same number of trials of the same kind before the methods are compared.
+
+A trial is a short or a whole pretraining with settings drawn at random from the method's own ranges, judged by the
+online KNN accuracy on held-out training images. Trials that are below the median of the earlier ones at the same epoch
+are stopped (optuna's `MedianPruner`). `OUT/search/METHOD/trial-N/trial.json` has a trial once it has ended; what has
+ended is not repeated, and an interrupted trial goes on.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
+
+from solo_hcsc.cli.console import clock
+from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.files import read_json, write_whole
+from solo_hcsc.evaluation.results import read_metrics
+from solo_hcsc.hcsc.options import levels_for
+from solo_hcsc.study import runner
+from solo_hcsc.study.record import Search, Trial
+from solo_hcsc.study.runner import RunFailed, Taken, taking
+
+if TYPE_CHECKING:
+    import optuna
+
+METRIC = "val_knn_acc1"
+TRIALS_FIRST = 4  # that are never stopped, so that there is a median
+EPOCHS_FIRST = 2  # before which no trial is stopped: a rate's warm-up is over
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number that is drawn between two others, evenly in its logarithm."""
+
+    low: float
+    high: float
+
+    def draw(self, trial: "optuna.Trial", name: str) -> list[str]:
+        return [f"{trial.suggest_float(name, self.low, self.high, log=True):.4g}"]
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}, evenly in the logarithm"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of some values, each of one or more words."""
+
+    values: tuple[str, ...]
+
+    def draw(self, trial: "optuna.Trial", name: str) -> list[str]:
+        return str(trial.suggest_categorical(name, self.values)).split()
+
+    def __str__(self) -> str:
+        return ", ".join(self.values)
+
+
+Space = Mapping[str, Between | OneOf]  # by the flag's name, without its dashes
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What ranges depend on.
+
+    Args:
+        batch: images of a step.
+        images: how many are trained with.
+        lars: whether the rate is scaled by layer, which needs larger ones.
+    """
+
+    batch: int
+    images: int
+    lars: bool = False
+
+
+def _rates(where: Circumstances) -> Between:
+    return Between(0.1, 2.0) if where.lars else Between(0.01, 0.3)
+
+
+def _queues(where: Circumstances) -> OneOf:
+    """Two batches, which is one step's keys of both views, up to 32; not more than half of the images."""
+    most = max(2, where.images // 2 // where.batch)
+    return OneOf(tuple(str(count * where.batch) for count in dict.fromkeys(min(n, most) for n in (2, 4, 8, 16, 32))))
+
+
+MOMENTA = OneOf(("0.9", "0.99", "0.996", "0.999"))
+TEMPERATURES = OneOf(("0.1", "0.15", "0.2", "0.3"))
+
+
+def _of_hcsc(where: Circumstances) -> Space:
+    bottom = levels_for(where.images)[0]
+    trees = [tuple(max(2, round(bottom * share * part)) for part in (1, 2 / 3, 1 / 3)) for share in (0.25, 0.5, 1)]
+    fitting = dict.fromkeys(" ".join(map(str, sorted(set(tree), reverse=True))) for tree in trees)
+    return {
+        "lr": _rates(where),
+        "queue_size": _queues(where),
+        "base_tau_momentum": MOMENTA,
+        "temperature": TEMPERATURES,
+        "num_prototypes": OneOf(tuple(fitting)),
+        "proto_weight": Between(0.05, 2.0),
+    }
+
+
+def _of_moco(where: Circumstances) -> Space:
+    return {
+        "lr": _rates(where),
+        "queue_size": _queues(where),
+        "base_tau_momentum": MOMENTA,
+        "temperature": TEMPERATURES,
+    }
+
+
+def _of_swav(where: Circumstances) -> Space:
+    return {
+        "lr": _rates(where),
+        "num_prototypes": OneOf(("30", "100", "300", "1000", "3000")),
+        "temperature": TEMPERATURES,
+        "freeze_prototypes_epochs": OneOf(("0", "1")),
+        "proj_output_dim": OneOf(("128", "256")),
+    }
+
+
+def _of_simclr(where: Circumstances) -> Space:
+    return {"lr": _rates(where), "temperature": TEMPERATURES}
+
+
+def _of_byol(where: Circumstances) -> Space:
+    return {"lr": _rates(where), "base_tau_momentum": MOMENTA}
+
+
+SPACES: dict[str, Callable[[Circumstances], Space]] = {
+    "hcsc": _of_hcsc,
+    "mocov2plus": _of_moco,
+    "swav": _of_swav,
+    "simclr": _of_simclr,
+    "byol": _of_byol,
+}
+
+
+def space_of(method: str, where: Circumstances, fixed: Sequence[str]) -> Space:
+    """What is drawn for a method: its ranges but for the flags that were given.
+
+    Args:
+        method: its name.
+        where: what the ranges depend on.
+        fixed: names of flags, without their dashes, that the user set for the method.
+
+    Example:
+        >>> list(space_of("mocov2plus", Circumstances(batch=128, images=5000), fixed=["temperature"]))
+        ['lr', 'queue_size', 'base_tau_momentum']
+    """
+    if method not in SPACES:
+        raise UserError(f"--search: {method} has no documented ranges; compare of {', '.join(SPACES)}")
+    return {name: values for name, values in SPACES[method](where).items() if name not in fixed}
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A method and what its trials are made of."""
+
+    name: str
+    flags: tuple[str, ...]  # of pretraining, without --seed
+    epochs: int
+    space: Space
+
+
+class EqualSearch:
+    """The trials of several methods below one folder.
+
+    Args:
+        out: the comparison's folder.
+        methods: each with its ranges.
+        trials: of each method.
+        epochs: of a trial; its settings are judged at the last of them.
+        seed: of the draws and of the trials' runs.
+    """
+
+    def __init__(self, out: Path, methods: Sequence[Searched], trials: int, epochs: int, seed: int) -> None:
+        self.out, self.methods, self.trials, self.epochs, self.seed = out, methods, trials, epochs, seed
+
+    def run(self) -> Search:
+        """All trials that have not ended yet, method by method in turn; returns the record of all."""
+        studies = {method.name: _study(self.ended(method)) for method in self.methods}
+        for number in range(self.trials):
+            for method in self.methods:
+                if number >= len(studies[method.name].trials):
+                    self._one(method, number, studies[method.name])
+        return self.record()
+
+    def record(self) -> Search:
+        """What all trials came to."""
+        return Search(
+            metric=METRIC,
+            trials=self.trials,
+            epochs=self.epochs,
+            seed=self.seed,
+            ranges={one.name: {name: str(values) for name, values in one.space.items()} for one in self.methods},
+            of_methods={method.name: self.ended(method) for method in self.methods},
+        )
+
+    def ended(self, method: Searched) -> list[Trial]:
+        """The trials of a method that have ended, in order; refuses those of another search."""
+        found = []
+        for number in range(self.trials):
+            file = self._folder(method, number) / "trial.json"
+            if not file.is_file():
+                break
+            try:
+                trial = Trial.model_validate(read_json(file))
+            except ValidationError as error:
+                raise UserError(f"{file}: not a trial's record ({on_one_line(str(error))}); remove it") from error
+            if trial.seed != self.seed or trial.base != list(method.flags) or trial.epochs_asked != self.epochs:
+                raise UserError(f"{file}: is of another search; give another --out, or remove {file.parent.parent}")
+            found.append(trial)
+        return found
+
+    def _folder(self, method: Searched, number: int) -> Path:
+        return self.out / "search" / method.name / f"trial-{number}"
+
+    def _one(self, method: Searched, number: int, study: "optuna.Study") -> None:
+        """One trial from its draws to its record."""
+        study.sampler = _sampler(self.seed, number)
+        trial = study.ask()
+        drawn = {name: values.draw(trial, name) for name, values in method.space.items()}
+        words = [word for name, values in drawn.items() for word in (f"--{name}", *values)]
+        folder = self._folder(method, number)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"[search {number + 1}/{self.trials}] {method.name} {' '.join(words)} ...", end="", flush=True)
+        started = time.monotonic()
+        again = ["--auto_resume", "--auto_resumer_max_hours", "100000"]
+        judged = ["--max_epochs", str(self.epochs), "--knn_eval", "--check_val_every_n_epoch", "1"]
+        flags = [*method.flags, *words, *judged, "--seed", str(self.seed), "--checkpoint_dir", str(folder), *again]
+        watching = _Watching(folder, trial)
+        state: Literal["finished", "stopped", "failed"] = "finished"
+        why = None
+        with _held(folder) as lock:
+            try:
+                runner.call("pretrain", flags, folder / "log.txt", lock, stop=watching.is_hopeless)
+                state = "stopped" if watching.stopped else state
+            except RunFailed as error:
+                state, why = "failed", str(error)
+            curve = watching.look()
+            value = curve[-1][1] if curve else None
+            if state == "finished" and value is None:
+                state, why = "failed", f"its metrics.csv has no {METRIC}"
+            ended = Trial(
+                number=number,
+                seed=self.seed,
+                base=list(method.flags),
+                flags=words,
+                drawn={name: " ".join(values) for name, values in drawn.items()},
+                epochs_asked=self.epochs,
+                state=state,
+                why=why,
+                value=value if state == "finished" else None,
+                curve=curve,
+                seconds=time.monotonic() - started,
+            )
+            write_whole(folder / "trial.json", json.dumps(ended.model_dump(), indent=1) + "\n")
+        _tell(study, trial, ended)
+        shown = f"{value:.2f}" if value is not None else "no accuracy"
+        told = {"finished": shown, "stopped": f"stopped at {shown}", "failed": f"failed: {why}"}[state]
+        print(f" {told}, {clock(ended.seconds)}", flush=True)
+
+
+def winner(search: Search, method: str) -> Trial:
+    """The trial of a method with the highest accuracy; refuses a method that has none."""
+    finished = [trial for trial in search.of_methods[method] if trial.value is not None]
+    if not finished:
+        reasons = "; ".join(dict.fromkeys(trial.why or "" for trial in search.of_methods[method]))
+        raise UserError(f"--search: no trial of {method} was finished ({on_one_line(reasons)})")
+    return max(finished, key=lambda trial: trial.value or 0.0)
+
+
+class _Watching:
+    """Reads a running trial's accuracies as they are written, and asks the pruner."""
+
+    def __init__(self, folder: Path, trial: "optuna.Trial") -> None:
+        self.folder, self.trial, self.stopped = folder, trial, False
+        self._told: set[int] = set()
+
+    def look(self) -> list[tuple[int, float]]:
+        """The accuracies so far: pairs of epoch and value."""
+        files = sorted(self.folder.rglob("metrics.csv"), key=lambda file: file.stat().st_mtime)
+        found: dict[int, float] = {}
+        for file in files:
+            found.update(read_metrics(file, lambda name: name == METRIC).get(METRIC, {}))
+        return sorted(found.items())
+
+    def is_hopeless(self) -> bool:
+        """Whether the pruner would stop the trial now."""
+        for epoch, value in self.look():
+            if epoch not in self._told:
+                self._told.add(epoch)
+                self.trial.report(value, epoch)
+                self.stopped = self.stopped or self.trial.should_prune()
+        return self.stopped
+
+
+def _sampler(seed: int, number: int) -> "optuna.samplers.BaseSampler":
+    """Of one trial: by its number, so that a search that goes on draws as one that was never interrupted."""
+    optuna = import_optuna()
+    return optuna.samplers.RandomSampler(seed=1_000 * seed + number)
+
+
+def _study(ended: Sequence[Trial]) -> "optuna.Study":
+    """A study that knows the trials that have ended."""
+    optuna = import_optuna()
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=TRIALS_FIRST, n_warmup_steps=EPOCHS_FIRST)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    for trial in ended:
+        study.add_trial(_frozen(trial))
+    return study
+
+
+def _frozen(trial: Trial) -> Any:
+    optuna = import_optuna()
+    states = {"finished": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
+    return optuna.trial.create_trial(
+        state=optuna.trial.TrialState[states[trial.state]],
+        value=trial.value,
+        intermediate_values=dict(trial.curve),
+    )
+
+
+def _tell(study: "optuna.Study", trial: "optuna.Trial", ended: Trial) -> None:
+    optuna = import_optuna()
+    states = {"finished": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
+    study.tell(trial, ended.value, optuna.trial.TrialState[states[ended.state]])
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[int]:
+    """`taking`, for a search that no other process may share: the trials' order decides what is stopped."""
+    try:
+        with taking(folder) as lock:
+            yield lock
+    except Taken:
+        raise UserError(f"--search: another process works on {folder}; wait for it to end") from None
+
+
+def import_optuna() -> Any:
+    """The package, quiet; or one line that says how to get it."""
+    try:
+        import optuna
+    except ImportError:
+        raise UserError("--search needs optuna: pip install 'solo_hcsc[search]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
