@@ -88,7 +88,7 @@ def test_interrupted_search_goes_on_as_if_it_had_not_been(made_up, tmp_path):
 def test_broken_record_of_a_trial_is_named(made_up, tmp_path):
     EqualSearch(tmp_path, [searched()], trials=1, epochs=6, seed=0).run()
     (tmp_path / "search" / "mocov2plus" / "trial-0" / "trial.json").write_text('{"number": "x"}')
-    with pytest.raises(UserError, match="trial-0/trial.json: not a trial's record"):
+    with pytest.raises(UserError, match=r"trial-0/trial\.json: not a trial's record"):
         EqualSearch(tmp_path, [searched()], trials=1, epochs=6, seed=0).run()
 
 
@@ -160,7 +160,8 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
         assert "--val_dir test" in row["runs"][0]["evaluations"]["knn"]["command"]
     assert "queue_size" not in trials["hcsc"][0]["drawn"], "it was given"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "mocov2plus: 2 trials" in page and trials["hcsc"][1]["drawn"]["lr"] in page
+    assert "mocov2plus: 2 trials" in page
+    assert trials["hcsc"][1]["drawn"]["lr"] in page
     run_here("compare", *held_out, *asked)
     assert "finished before" in capsys.readouterr().out
 
@@ -174,6 +175,6 @@ def test_search_needs_images_that_it_does_not_choose_by(held_out, refused):
 
 
 def test_true_labels_are_refused_in_a_comparison_but_by_name(held_out, refused):
-    words = shlex.split(OF_HCSC) + ["--oracle_labels", "true"]
+    words = [*shlex.split(OF_HCSC), "--oracle_labels", "true"]
     line = refused("compare", *held_out, "--max_epochs", 1, "--hcsc", shlex.join(words))
     assert "add oracle to --methods" in line
