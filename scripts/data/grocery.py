@@ -18,8 +18,10 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
+from PIL import Image
+
 from solo_hcsc.cli.errors import UserError, stop
-from solo_hcsc.cli.parser import Parser
+from solo_hcsc.cli.parser import Parser, at_least
 
 COMMIT = "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc"
 ADDRESS = f"https://github.com/marcusklasson/GroceryStoreDataset/archive/{COMMIT}.zip"
@@ -39,11 +41,11 @@ def main() -> None:
 
 def run(argv: Sequence[str]) -> None:
     args = parse(argv)
-    folder = args.data_dir / "grocery"
+    folder = args.data_dir / (f"grocery-{args.side}" if args.side else "grocery")
     if folder.is_dir():
         check(folder, "remove it to make it anew")
     else:
-        make(args.source, folder)
+        make(args.source, folder, args.side)
     print(
         f"the Grocery Store data set is in {folder}: {_told(IMAGES)}; train on it with\n"
         f"    --dataset custom --data_dir {folder} --train_dir train --val_dir val\n"
@@ -51,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
     )
 
 
-def make(source: Path | None, folder: Path) -> None:
+def make(source: Path | None, folder: Path, side: int | None = None) -> None:
     """Makes the folder, as a whole or not at all."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -60,9 +62,21 @@ def make(source: Path | None, folder: Path) -> None:
             made = Path(unfinished, "grocery")
             lay_out(data, made)
             check(made, "get the data set again", source)
+            if side is not None:
+                shrink(made, side)
             os.rename(made, folder)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: cannot be read or written ({error.strerror or error})") from error
+
+
+def shrink(folder: Path, side: int) -> None:
+    """Replaces the photos below a folder by smaller ones."""
+    for file in folder.glob("*/*/*.jpg"):
+        with Image.open(file) as photo:
+            scale = side / min(photo.size)
+            size = (max(side, round(photo.width * scale)), max(side, round(photo.height * scale)))
+            small = photo.convert("RGB").resize(size, Image.Resampling.BICUBIC)
+        small.save(file, quality=95)
 
 
 def check(folder: Path, otherwise: str, name: Path | None = None) -> None:
@@ -78,6 +92,13 @@ def parse(argv: Sequence[str]) -> Namespace:
     source = "a clone of its repository or an archive of one (tar, zip); downloaded from GitHub if not given (120 MB)"
     parser.add_argument("source", type=Path, nargs="?", metavar="FOLDER|ARCHIVE", help=source)
     parser.add_argument("--data_dir", type=Path, default=Path("datasets"), help="grocery/ is made below it")
+    parser.add_argument(
+        "--side",
+        type=int,
+        bound=at_least(16),
+        help="shrink the photos to so many pixels on their shorter side, into grocery-N: small runs need not decode "
+        "large ones",
+    )
     args = parser.parse(argv)
     if args.source is not None and not args.source.exists():
         raise UserError(f"{args.source}: does not exist; give a clone or an archive of the data set, or nothing")

@@ -27,12 +27,13 @@ from solo_hcsc.cli.flags import (
     check_training,
     method_names,
 )
-from solo_hcsc.cli.parser import POSITIVE_SHARE, Flags, Parser, take
+from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE_SHARE, Flags, Parser, take
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
 
 if TYPE_CHECKING:
+    import torch
     from pytorch_lightning import LightningModule
     from torch import nn
     from torch.utils.data import Dataset
@@ -243,7 +244,11 @@ def prepare(job: Job) -> Work:
     settings = {**job.settings, "num_images": len(train_set)}  # type: ignore[arg-type]
     if (source.dataset == "custom" or source.class_level is not None) and not source.no_labels:
         settings["num_classes"] = classes_of(whole(train_set))
-    if issubclass(method, HCSC):
+    true_labels = None
+    if issubclass(method, HCSC) and settings["oracle_labels"]:
+        true_labels = oracle(train_set, source, flags.label_hierarchy)
+        settings |= {"num_prototypes": [int(level.max()) + 1 for level in true_labels], "min_cluster_size": 0}
+    elif issubclass(method, HCSC):
         settings |= method.choose_levels(settings, len(train_set))  # type: ignore[arg-type]
     if source.in_folders:
         settings["images"] = fingerprint(train_set, source.folder("train"))
@@ -261,8 +266,27 @@ def prepare(job: Job) -> Work:
     arguments = for_framework(settings, source)
     if issubclass(method, HCSC):
         arguments["centre_crops"] = crops or centre_crops(train_set, source, job.loading)
+        arguments["true_labels"] = true_labels
     model = method(**arguments)
     return Work(started, model, train_set, val_set, settings | getattr(model, "resolved_options", {}))
+
+
+def oracle(train_set: "Dataset", source: ImageSource, file: Path | None) -> "torch.Tensor":
+    """The training images' labels (L, N) at each level of their hierarchy; says that the run has them."""
+    import torch
+
+    from solo_hcsc.data.folders import Part, labels_of, whole
+    from solo_hcsc.data.label_hierarchy import find_levels, labels_by_level
+
+    if source.no_labels:
+        raise UserError("--oracle_labels: there are no labels to take; leave it out, or leave out --no_labels")
+    labels = labels_of(whole(train_set))
+    chosen = [labels[place] for place in train_set.indices] if isinstance(train_set, Part) else labels
+    _, levels_of = find_levels(file, source.dataset)
+    found = labels_by_level(chosen, levels_of(whole(train_set).classes))  # type: ignore[attr-defined]
+    told = " ".join(str(level.max() + 1) for level in found)
+    note(f"--oracle_labels: the tree is made of the true labels ({told}); this run is not self-supervised")
+    return torch.from_numpy(found)
 
 
 def callbacks(job: Job, work: Work) -> list[Any]:
@@ -270,6 +294,7 @@ def callbacks(job: Job, work: Work) -> list[Any]:
     from solo_hcsc.data.images import SkipUnreadable
     from solo_hcsc.training.callbacks import TellUnreadable
     from solo_hcsc.training.convolutions import FastConvolutions
+    from solo_hcsc.training.warm_start import GentleStart
 
     found: list[Any] = []
     if job.flags.auto_umap:
@@ -281,6 +306,8 @@ def callbacks(job: Job, work: Work) -> list[Any]:
     if isinstance(work.train_set, SkipUnreadable):
         images = work.images + (0 if work.val_set is None else len(work.val_set))  # type: ignore[arg-type]
         found.append(TellUnreadable(work.train_set.unreadable, images))
+    if job.flags.freeze_encoder_epochs or job.flags.freeze_batchnorm:
+        found.append(GentleStart(job.flags.freeze_encoder_epochs, job.flags.freeze_batchnorm))
     if job.devices.accelerator == "cpu":
         found.append(FastConvolutions())
     return found
@@ -343,6 +370,12 @@ def build_parser(method: type | None) -> Parser:
         help="train on this share of the images, drawn with --seed",
     )
     group.add_argument(
+        "--label_hierarchy",
+        type=Path,
+        help="a text file of lines `child: parent`, which --oracle_labels of hcsc takes the upper levels from; nothing "
+        "else reads labels",
+    )
+    group.add_argument(
         "--skip_unreadable",
         action="store_true",
         help="the next image stands for one that cannot be read, which is named in the run's unreadable.txt; "
@@ -351,6 +384,20 @@ def build_parser(method: type | None) -> Parser:
     add_augmentation_flags(parser)
     add_method_flags(parser)
     add_trainer_flags(parser, max_epochs=100)
+    group = parser.add_argument_group("gentle start, for --init_weights")
+    group.add_argument(
+        "--freeze_encoder_epochs",
+        type=int,
+        default=0,
+        bound=NOT_NEGATIVE,
+        help="first epochs in which the encoder stays as it is, and only what comes after it learns",
+    )
+    group.add_argument(
+        "--freeze_batchnorm",
+        action="store_true",
+        help="the encoder's batch norms keep the statistics of --init_weights; their scales and shifts learn. In short "
+        "runs at another image size new ones cost more than the run gains (docs/when-hcsc.md)",
+    )
     group = add_record_flags(parser, best=("val_acc1", "val_knn_acc1"))
     group.add_argument(
         "--auto_resume",
@@ -390,6 +437,13 @@ def check_flags(flags: Flags) -> None:
         raise UserError(f"--encoder_args {flags.encoder_args[0]}: is for --encoder {TIMM}NAME, not {flags.encoder}")
     if "vit" in flags.encoder and flags.patch_size > flags.crop_size[0] and not of_timm:
         raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {flags.crop_size[0]}")
+    if flags.freeze_batchnorm and flags.init_weights is None and flags.resume_from_checkpoint is None:
+        raise UserError("--freeze_batchnorm: keeps the statistics of --init_weights, and there are none; leave it out")
+    if flags.freeze_encoder_epochs >= flags.max_epochs and flags.freeze_encoder_epochs:
+        raise UserError(
+            f"--freeze_encoder_epochs {flags.freeze_encoder_epochs}: the encoder would never learn in --max_epochs "
+            f"{flags.max_epochs}; give fewer"
+        )
     _check_data_flags(flags)
     _check_crops(flags)
     _check_method_flags(flags)
@@ -431,6 +485,11 @@ def _check_data_flags(flags: Namespace) -> None:
         raise UserError("--knn_eval needs labels, and --no_labels says there are none; leave one out")
     if flags.keep_best == "val_knn_acc1" and not flags.knn_eval:
         raise UserError("--keep_best val_knn_acc1 needs --knn_eval, of pretraining; use val_acc1")
+    oracle_asked = bool(getattr(flags, "oracle_labels", None))
+    if flags.no_labels and oracle_asked:
+        raise UserError("--oracle_labels needs labels, and --no_labels says there are none; leave one out")
+    if flags.label_hierarchy is not None and not oracle_asked:
+        raise UserError(f"--label_hierarchy {flags.label_hierarchy}: is for --oracle_labels alone; leave it out")
     if flags.skip_unreadable and flags.dali:
         raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
     if flags.skip_unreadable and flags.dataset in ("cifar10", "cifar100", "stl10"):

@@ -97,6 +97,26 @@ def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[
     return file, lambda classes: levels(parents, classes, found)
 
 
+def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.ndarray:
+    """Each image's group (L, n) at the levels that tell images apart, the classes first; groups count from 0.
+
+    Args:
+        labels: (n,) the images' classes.
+        found: the levels of a label hierarchy; without any, the classes are the only one.
+
+    Example:
+        >>> labels_by_level([3, 5, 5], [LabelLevel(("a",) * 6, np.arange(6)), LabelLevel(("x",), np.zeros(6, int))])
+        array([[0, 1, 1]])
+    """
+    classes = np.asarray(labels)
+    kept: list[np.ndarray] = []
+    for groups in [level.groups[classes] for level in found] or [classes]:
+        names, numbers = np.unique(groups, return_inverse=True)
+        if 2 <= len(names) < (kept[-1].max() + 1 if kept else len(classes) + 1):
+            kept.append(numbers)
+    return np.stack(kept)
+
+
 def _text(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8-sig")

@@ -28,6 +28,7 @@ class HCSC(Learner, BaseMomentumMethod):
         seed: of k-means and of the selection's random numbers.
         centre_crops: given indexes of training images, yields their centre crops in that order, in batches. Needed
             where images are clustered, which is the first clustering if not every one.
+        true_labels: (L, N) the images' labels at every level, which `oracle_labels` alone reads.
         **kwargs: solo-learn's own arguments, and the fields of `solo_hcsc.Options`.
 
     Example:
@@ -43,6 +44,7 @@ class HCSC(Learner, BaseMomentumMethod):
         num_images: int,
         seed: int = 0,
         centre_crops: CentreCropBatches | None = None,
+        true_labels: torch.Tensor | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -50,7 +52,7 @@ class HCSC(Learner, BaseMomentumMethod):
         if precision.endswith("-true") and precision != "32-true":
             raise UserError(f"--precision {precision}: hcsc trains in 32, 16 (mixed) or bf16 (mixed)")
         self.build_projectors(proj_hidden_dim, proj_output_dim)
-        self.begin(options_in(kwargs), num_images, seed, centre_crops)
+        self.begin(options_in(kwargs), num_images, seed, centre_crops, true_labels)
 
     @property
     def encoders(self) -> tuple[nn.Module, nn.Module]:

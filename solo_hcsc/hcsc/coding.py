@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, Hierarchy, Level, build_hierarchy
+from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, Hierarchy, Level, build_hierarchy, hierarchy_of_labels
 from solo_hcsc.hcsc.instances import PairDraws, SharedDraws
 from solo_hcsc.hcsc.losses import LEAST_TEMPERATURE, over_levels, proto_nce, selected_proto_nce
 from solo_hcsc.hcsc.options import Options
@@ -24,6 +24,7 @@ from solo_hcsc.hcsc.selection import (
     draw_clusters,
     instance_keep_probability,
     keep_by_chance,
+    left_out_masks,
     log_partitions,
     most_similar,
     prototype_keep_probability,
@@ -99,7 +100,8 @@ class SelectiveCoding(nn.Module):
         assigned = options.needs_tree and options.query_cluster == "assignment"
         averaged = options.needs_tree and options.clustered_features == "keys"
         clamped = self.shares_draws and options.instance_selection and options.clamp_probabilities
-        self.queue = Queue(options.queue_size, dim, len(options.num_prototypes), seed, partitions=clamped)
+        named = options.instance_selection and options.entry_cluster == "assignment"
+        self.queue = Queue(options.queue_size, dim, len(options.num_prototypes), seed, partitions=clamped, images=named)
         self.memory = KeyMemory(options.clustered_at_most(num_images) if averaged else 0, dim, num_images)
         self.tree = TreeBuffers(options.num_prototypes, dim, num_images if assigned else 0)
         self.numbers = SeededNumbers(seed)
@@ -135,7 +137,12 @@ class SelectiveCoding(nn.Module):
         return self.options.clusters_in(epoch) and self.clustered_epoch != epoch
 
     def cluster(
-        self, epoch: int, embeddings: torch.Tensor | None = None, images: torch.Tensor | None = None
+        self,
+        epoch: int,
+        embeddings: torch.Tensor | None = None,
+        images: torch.Tensor | None = None,
+        features: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
     ) -> Hierarchy:
         """Makes a new tree (Alg. 1) and uses it from now on.
 
@@ -143,6 +150,8 @@ class SelectiveCoding(nn.Module):
             epoch: the one that is about to begin.
             embeddings: (n, D) unit vectors of training images; the averages of their keys if not given.
             images: (n,) the indexes of these images; all, in order, if not given.
+            features: (n, F) unit vectors of the encoder, to be clustered where `clustered_space` is "encoder".
+            labels: (L, n) that are the clusters where `oracle_labels` is true, as `hierarchy_of_labels` takes them.
 
         Returns:
             The tree; an image that was not clustered has -1 in its `assignments` (L, N).
@@ -161,7 +170,16 @@ class SelectiveCoding(nn.Module):
             embeddings, images = self.memory.remembered()
         elif images is None and len(embeddings) != self.num_images:
             raise ValueError(f"{len(embeddings)} embeddings for {self.num_images} images; say of which with `images`")
-        hierarchy = build_hierarchy(embeddings, self.options, self.seed * 1000 + epoch)
+        if (features is None) != (self.options.clustered_space == "projector" or self.options.oracle_labels):
+            raise ValueError(
+                f"`clustered_space` is {self.options.clustered_space}; give `features` if encoder, or none"
+            )
+        if (labels is None) == self.options.oracle_labels:
+            raise ValueError(f"`oracle_labels` is {self.options.oracle_labels}; give `labels` if true, else none")
+        if labels is not None:
+            hierarchy = hierarchy_of_labels(embeddings, labels, self.options)
+        else:
+            hierarchy = build_hierarchy(embeddings, self.options, self.seed * 1000 + epoch, features)
         if images is not None:
             hierarchy = hierarchy.over(images, self.num_images)
         self.install(hierarchy, epoch)
@@ -228,24 +246,27 @@ class SelectiveCoding(nn.Module):
             gathered = [processes.rows_of_all(key) for key in keys]
             labels = index.new_full((len(index),), -1) if labels is None else labels
             labels = processes.rows_of_all(labels)
+            images = processes.rows_of_all(index) if self.memory.size or self.queue.images is not None else None
         self.options.check_batch(len(labels))
         same_image = None
         if self.options.batch_negatives:
-            places = [self.enqueue(key, labels, step) for key in gathered]
+            places = [self.enqueue(key, labels, step, images) for key in gathered]
             same_image = processes.rows_of_this(torch.stack(places, dim=1))
         weight = self.options.proto_weight_at(epoch)
         coded = [self(z, key, index, local, weight, same_image) for z, key in zip(queries, keys, strict=True)]
         if same_image is None:
             for key in gathered:
-                self.enqueue(key, labels, step)
-        if self.memory.size:
-            self.memory.remember(torch.stack(gathered).mean(dim=0), processes.rows_of_all(index))
+                self.enqueue(key, labels, step, images)
+        if self.memory.size and images is not None:
+            self.memory.remember(torch.stack(gathered).mean(dim=0), images)
         inputs = {name: torch.stack([one.inputs[name] for one in coded]).sum() for name in coded[0].inputs}
         return replace(coded[0], loss=torch.stack([one.loss for one in coded]).mean(), inputs=inputs)
 
-    def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
+    def enqueue(
+        self, keys: torch.Tensor, labels: torch.Tensor, step: int, images: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """`Queue.enqueue`; the new entries draw their clusters."""
-        places = self.queue.enqueue(keys, labels, step)
+        places = self.queue.enqueue(keys, labels, step, images)
         if self.kept:
             self._draw_in_queue(places, keys[-len(self.queue.keys) :])
         return places
@@ -253,6 +274,9 @@ class SelectiveCoding(nn.Module):
     @torch.no_grad()
     def _draw_in_queue(self, places: torch.Tensor | slice, keys: torch.Tensor) -> None:
         """Lets the `keys` at these places of the queue draw their clusters, where draws are shared."""
+        if self.queue.images is not None:
+            self.queue.clusters[:, places] = self._assigned(keys, self.queue.images[places])
+            return
         if not (self.shares_draws and self.options.instance_selection):
             return
         self.queue.clusters[:, places] = self.draw_clusters(keys)
@@ -260,6 +284,13 @@ class SelectiveCoding(nn.Module):
             levels = (self._selecting(number) for number in range(len(self.kept)))
             with torch.autocast(keys.device.type, enabled=False):
                 self.queue.partitions[:, places] = torch.stack([log_partitions(keys.float(), *lvl) for lvl in levels])
+
+    def _assigned(self, keys: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        """The clusters (L, n) of keys' images in the tree; the nearest of an image that was not clustered."""
+        with torch.autocast(keys.device.type, enabled=False):
+            found = torch.stack(self.find_clusters(self.cosines(keys.float()), images.clamp(min=0)))
+            near = torch.stack([most_similar(cosine, None) for cosine in self.cosines(keys.float())])
+        return torch.where(images >= 0, found, near)
 
     def _selecting(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Prototypes (M_l, D) and temperatures (M_l,) of Eq. 4, which has the temperatures' floor in any case."""
@@ -397,7 +428,9 @@ class SelectiveCoding(nn.Module):
             rare = self._rare_pairs(asked, same_image, generator)
             return SharedDraws(self.options, key, queue, same_image, drawn, asked, rare)
         masks: list[torch.Tensor | None] = [None]
-        if selecting:
+        if selecting and self.queue.images is not None:
+            masks = list(~left_out_masks(self.queue.clusters, torch.stack(clusters)))
+        elif selecting:
             masks = [self._instance_mask(asked, level, queue, generator) for level, asked in enumerate(clusters)]
         return PairDraws(self.options, key, queue.clone(), same_image, masks)  # keys may come in before backward
 

@@ -236,13 +236,17 @@ class Hierarchy:
             raise ValueError(f"{path}: not a tree that Hierarchy.save wrote ({error})") from None
 
 
-def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -> Hierarchy:
+def build_hierarchy(
+    embeddings: torch.Tensor, options: Options, seed: int = 0, features: torch.Tensor | None = None
+) -> Hierarchy:
     """Bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
 
     Args:
         embeddings: (N, D) unit vectors.
         options: how many prototypes at each level, and how they are found.
         seed: of k-means.
+        features: (N, F) unit vectors of the same images that are clustered in place of the embeddings. A prototype is
+            then the mean embedding of its images.
 
     Returns:
         The tree, on the CPU, with the clusters of all N images. NaN or infinite embeddings raise `NotFinite`.
@@ -255,7 +259,11 @@ def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -
     """
     images = np.ascontiguousarray(embeddings.detach().float().cpu().numpy())
     _check_finite(images)
-    points, members = images, np.arange(len(images))  # what a level clusters; each image's point in it
+    compared = images
+    if features is not None:
+        compared = np.ascontiguousarray(features.detach().float().cpu().numpy())
+        _check_finite(compared)
+    points, members = compared, np.arange(len(images))  # what a level clusters; each image's point in it
     levels: list[Level] = []
     assignments: list[np.ndarray] = []
     for number in range(len(options.num_prototypes)):
@@ -263,12 +271,15 @@ def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -
         found = _cluster(points, number, options, seed)
         found = _drop_small(found, points, members, options.min_cluster_size)
         members = found.of_points[members]
-        prototypes = normalise(found.centroids)
+        above = normalise(found.centroids)  # what the next level clusters
+        centroids = found.centroids if features is None else means_of(images, members, len(above))
+        prototypes = above if features is None else normalise(centroids)
+        below = levels[-1].prototypes.numpy() if levels else images
         if levels:
             levels[-1] = replace(levels[-1], parents=torch.from_numpy(found.of_points))
-        centres = prototypes if options.temperature_centre == "prototype" else found.centroids
+        centres = prototypes if options.temperature_centre == "prototype" else centroids
         per_image = number == 0 or options.temperature_members == "images"
-        around, clusters = (images, members) if per_image else (points, found.of_points)
+        around, clusters = (images, members) if per_image else (below, found.of_points)
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),
@@ -281,8 +292,56 @@ def build_hierarchy(embeddings: torch.Tensor, options: Options, seed: int = 0) -
             )
         )
         assignments.append(members)
-        points = prototypes
+        points = above
     return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments)))
+
+
+def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options: Options) -> Hierarchy:
+    """The tree whose clusters are given: an oracle's, to see what a tree that is right could give.
+
+    Args:
+        embeddings: (N, D) unit vectors.
+        labels: (L, N) each image's label at every level of a label hierarchy, the classes first; each level's labels
+            are 0, 1, ..., and images of one label have one label at the level above.
+        options: how temperatures are found.
+
+    Returns:
+        A tree as `build_hierarchy` makes it, with as many prototypes at each level as there are labels.
+
+    Example:
+        >>> labels = torch.tensor([[0, 1, 2, 2], [0, 1, 1, 1]])
+        >>> tree = hierarchy_of_labels(torch.eye(4), labels, Options(num_prototypes=(3, 2)))
+        >>> tree.sizes(0).tolist(), tree.levels[0].parents.tolist()
+        ([1, 1, 2], [0, 1, 1])
+    """
+    images = np.ascontiguousarray(embeddings.detach().float().cpu().numpy())
+    _check_finite(images)
+    levels: list[Level] = []
+    given = labels.cpu().numpy()
+    for number, members in enumerate(given):
+        started = time.monotonic()
+        count = int(members.max()) + 1
+        prototypes = normalise(means_of(images, members, count))
+        parents = None
+        if number + 1 < len(given):
+            parents = np.zeros(count, dtype=np.int64)
+            parents[members] = given[number + 1]
+        levels.append(
+            Level(
+                prototypes=torch.from_numpy(prototypes),
+                temperatures=_temperatures(images, prototypes, members, options),
+                parents=None if parents is None else torch.from_numpy(parents),
+                sizes=torch.from_numpy(np.bincount(members, minlength=count)),
+                seconds=time.monotonic() - started,
+            )
+        )
+    return Hierarchy(tuple(levels), torch.from_numpy(given))
+
+
+def means_of(points: np.ndarray, clusters: np.ndarray, count: int) -> np.ndarray:
+    """The mean (count, D) of each cluster's points (n, D); 0 for a cluster without any."""
+    sums = torch.zeros(count, points.shape[1]).index_add_(0, torch.from_numpy(clusters), torch.from_numpy(points))
+    return (sums / torch.bincount(torch.from_numpy(clusters), minlength=count).clamp(min=1)[:, None]).numpy()
 
 
 def _check_finite(images: np.ndarray) -> None:

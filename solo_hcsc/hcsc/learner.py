@@ -6,7 +6,7 @@ loops and logs; an adapter for each version of solo-learn joins the two.
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,14 @@ CentreCropBatches = Callable[[Sequence[int]], Iterable[torch.Tensor]]
 # How well negatives are selected costs a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
 LARGE = 2e9  # bytes
+
+
+class Extracted(NamedTuple):
+    """What a pass over centre crops gives."""
+
+    embeddings: torch.Tensor | None  # (n, D) unit vectors; None where another process has them
+    images: torch.Tensor | None  # (n,) the indexes of the images
+    features: torch.Tensor | None = None  # (n, F) unit vectors of the encoder, where they are clustered
 
 
 class Learner(nn.Module):
@@ -83,7 +91,12 @@ class Learner(nn.Module):
         self.momentum_projector.requires_grad_(False)
 
     def begin(
-        self, options: Options, num_images: int, seed: int = 0, centre_crops: CentreCropBatches | None = None
+        self,
+        options: Options,
+        num_images: int,
+        seed: int = 0,
+        centre_crops: CentreCropBatches | None = None,
+        true_labels: torch.Tensor | None = None,
     ) -> None:
         """Makes queue, memory and tree.
 
@@ -93,9 +106,11 @@ class Learner(nn.Module):
             seed: of k-means and of the selection's random numbers.
             centre_crops: given indexes of training images, yields their centre crops in that order, in batches. Needed
                 where images are clustered, which is the first clustering if not every one.
+            true_labels: (L, N) each image's label at every level of a label hierarchy, for `oracle_labels` alone.
         """
         options.check_images(num_images)
         self.options, self.num_images, self.seed, self.centre_crops = options, num_images, seed, centre_crops
+        self.true_labels = true_labels if options.oracle_labels else None
         self.health = Health()
         self.coding = SelectiveCoding(options, self.embedding_size, num_images, seed).to(self.device)
         kept = self.coding.bytes_of_images
@@ -147,10 +162,13 @@ class Learner(nn.Module):
 
     def cluster(self) -> None:
         """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
+        if self.options.oracle_labels and self.true_labels is None:
+            raise ArgumentError("`oracle_labels`: the module was not given `true_labels` of the training images")
         # The first epoch has no keys yet, other options never.
-        embeddings, images = (None, None) if self.coding.has_enough_keys else self.extract()
+        keys = self.coding.has_enough_keys and not self.options.oracle_labels
+        found = Extracted(None, None, None) if keys else self.extract()
         if self.global_rank == 0:
-            hierarchy = self.coding.cluster(self.current_epoch, embeddings, images)
+            hierarchy = self.coding.cluster(self.current_epoch, *found, labels=self.true_labels)
             self._tell_news("tree", of_tree(hierarchy, self.options))
             for number, level in enumerate(hierarchy.levels):
                 self.log_dict(
@@ -173,11 +191,11 @@ class Learner(nn.Module):
         return nn.Sequential(online, self.projector)
 
     @torch.no_grad()
-    def extract(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Unit embeddings (n, D) of training images' centre crops, and the images' indexes (n,); labels are not read.
+    def extract(self) -> "Extracted":
+        """What training images' centre crops give; labels are not read.
 
         All images, or with `cluster_sample` so many, evenly spread over the data set and others in every epoch. Every
-        process works on its share; only the first, which clusters, gets all embeddings, and the others None.
+        process works on its share; only the first, which clusters, gets all embeddings and features, the others None.
         """
         if self.centre_crops is None:
             raise ArgumentError("`centre_crops`: hcsc clusters the training images before an epoch; give them")
@@ -188,27 +206,37 @@ class Learner(nn.Module):
         was_training = encoder.training
         encoder.eval()
         bar = tqdm(total=len(share), desc="embeddings", unit="image", leave=False, disable=True if rank else None)
-        parts = []
+        sees_features = self.options.clustered_space == "encoder" and not self.options.oracle_labels
+        embedded = [torch.zeros(0, self.coding.dim, device=self.device)]
+        features = [torch.zeros(0, self.features_dim, device=self.device)]
         with bar, self.trainer.precision_plugin.forward_context():
             for crops in self.centre_crops(share):
                 crops = crops.to(self.device, non_blocking=True)
-                parts.append(F.normalize(projector(encoder(crops)).float(), dim=1))
+                encoded = encoder(crops)
+                embedded.append(F.normalize(projector(encoded).float(), dim=1))
+                if sees_features:
+                    features.append(F.normalize(encoded.float(), dim=1))
                 bar.update(len(crops))
         encoder.train(was_training)
-        found = torch.cat(parts) if parts else torch.zeros(0, self.coding.dim, device=self.device)
+        whole = self._whole(torch.cat(embedded), len(indexes))
+        return Extracted(whole, images, self._whole(torch.cat(features), len(indexes)) if sees_features else None)
+
+    def _whole(self, share: torch.Tensor, count: int) -> torch.Tensor | None:
+        """The rows (count, n) of all processes, of which each has every so-manieth; None but in the first."""
+        rank, processes = self.global_rank, self.trainer.world_size
         if processes == 1:
-            return found, images
+            return share
         # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
-        padded = F.pad(found, (0, 0, 0, -(-len(indexes) // processes) - len(found)))
+        padded = F.pad(share, (0, 0, 0, -(-count // processes) - len(share)))
         gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
         dist.gather(padded, gathered, dst=0)
         if gathered is None:
-            return None, images
-        embeddings = found.new_empty(len(indexes), found.size(1))
+            return None
+        rows = share.new_empty(count, share.size(1))
         for number, part in enumerate(gathered):
-            places = embeddings[number::processes]
+            places = rows[number::processes]
             places.copy_(part[: len(places)])
-        return embeddings, images
+        return rows
 
     def on_train_epoch_end(self) -> None:
         self.look_at_epoch()

@@ -172,6 +172,27 @@ class Options:
         ("images", "keys"),
     )
     cluster_sample: int = option(0, "images that are clustered at most; 0: all", least=0)
+
+    # ---- what neither has; docs/when-hcsc.md says what each was worth ----
+    clustered_space: str = option(
+        "projector",
+        "what k-means compares: the projector's embeddings; or the encoder's features, as DeepCluster (Caron et al., "
+        "2018), whose clusters have the mean embedding of their images as prototype",
+        ("projector", "encoder"),
+    )
+    entry_cluster: str = option(
+        "drawn",
+        "a queue entry's cluster where negatives are left out: drawn by Eq. 4; or its image's in k-means, without "
+        "chance, as in FNC (Huynh et al., 2022)",
+        ("drawn", "assignment"),
+    )
+    oracle_labels: bool = option(
+        False,
+        "for studies only: the true labels are the tree's clusters, which says what a tree that is right could give; "
+        "such a run is no longer self-supervised",
+    )
+
+    # ---- where the paper and the released code differ, continued ----
     local_views: str = option("mean", "losses of small crops over crops", ("mean", "sum"))
     local_selection: bool = option(
         True, "leave out queue entries for small crops too, the same as for their image's query (Eq. 4)"
@@ -240,6 +261,17 @@ class Options:
             raise ArgumentError(
                 "`clustered_encoder` online: keys are the momentum one's; add `clustered_features` images"
             )
+        if self.clustered_features == "keys" and self.clustered_space == "encoder":
+            raise ArgumentError("`clustered_space` encoder: keys are the projector's; add `clustered_features` images")
+        if self.entry_cluster == "assignment" and self.query_cluster != "assignment":
+            raise ArgumentError(
+                f"`entry_cluster` assignment: needs the images' clusters, which `query_cluster` {self.query_cluster} "
+                "does not keep; add `query_cluster` assignment"
+            )
+        if self.entry_cluster == "assignment" and self.clamp_probabilities:
+            raise ArgumentError("`entry_cluster` assignment: has no probabilities; add `clamp_probabilities` false")
+        if self.oracle_labels and self.cluster_sample:
+            raise ArgumentError("`oracle_labels`: has the labels of all images; leave out `cluster_sample`")
         if not self.instance_loss and not self.prototype_loss:
             raise ArgumentError("`instance_loss` false `prototype_loss` false: nothing is left to train with; keep one")
         if not self.instance_loss and (self.proto_warmup_epochs or self.clustering_start):

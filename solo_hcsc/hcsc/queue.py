@@ -19,6 +19,7 @@ class Queue(nn.Module):
         levels: L, for the clusters that entries draw.
         seed: of the random start.
         partitions: whether `partitions` are kept, which probabilities that are clamped need.
+        images: whether `images` are kept, which clusters that are not drawn need.
 
     Example:
         >>> queue = Queue(size=4, dim=2, levels=1, seed=0)
@@ -34,8 +35,11 @@ class Queue(nn.Module):
     steps: torch.Tensor  # (Q,) the step at which an entry came in; -1 for the random ones of the start
     clusters: torch.Tensor  # (L, Q) each entry's drawn cluster; -1 before the first clustering
     partitions: torch.Tensor | None  # (L, Q) the logarithms of Eq. 4's denominators for each entry
+    images: torch.Tensor | None  # (Q,) the indexes of the entries' images; -1 for the random ones of the start
 
-    def __init__(self, size: int, dim: int, levels: int, seed: int, partitions: bool = False) -> None:
+    def __init__(
+        self, size: int, dim: int, levels: int, seed: int, partitions: bool = False, images: bool = False
+    ) -> None:
         super().__init__()
         start = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("keys", F.normalize(start, dim=1))
@@ -44,15 +48,19 @@ class Queue(nn.Module):
         self.register_buffer("steps", torch.full((size,), -1))
         self.register_buffer("clusters", torch.full((levels, size), -1))
         self.register_buffer("partitions", torch.zeros(levels, size) if partitions else None)
+        self.register_buffer("images", torch.full((size,), -1) if images else None)
 
     @torch.no_grad()
-    def enqueue(self, keys: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
+    def enqueue(
+        self, keys: torch.Tensor, labels: torch.Tensor, step: int, images: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Replaces the oldest entries.
 
         Args:
             keys: (n, D).
             labels: (n,), -1 where unknown.
             step: the number of this step.
+            images: (n,) their images' indexes, where these are kept.
 
         Returns:
             The places (n,) of the keys; of more than the queue holds, those of the last ones, (Q,).
@@ -63,6 +71,8 @@ class Queue(nn.Module):
         self.keys[places] = keys[-size:].to(self.keys.dtype)
         self.labels[places] = labels[-size:]
         self.steps[places] = step
+        if self.images is not None and images is not None:
+            self.images[places] = images[-size:]
         return places
 
     def age(self, step: int) -> torch.Tensor:

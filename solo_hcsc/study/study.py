@@ -25,6 +25,7 @@ _COMMON = (
     *("dataset", "data_dir", "train_dir", "val_dir", "class_level", "data_fraction", "skip_unreadable", "mean", "std"),
     *("encoder", "encoder_args", "init_weights", "zero_init_residual", "batch_size", "accumulate_grad_batches"),
     *("devices", "precision", "max_epochs", "limit_train_batches"),
+    *("freeze_encoder_epochs", "freeze_batchnorm"),
 )
 SETTINGS = (*_COMMON, "num_crops_per_aug", *AUGMENTATIONS)
 

@@ -93,7 +93,7 @@ def test_clustering_reads_no_labels_and_every_image_once(monkeypatch, custom, tm
 
     def spied(self):
         seen.extend(self.centre_crops(range(36)))
-        embeddings, images = self.extract()
+        embeddings, images, _ = self.extract()
         assert images.tolist() == list(range(36))
         assert embeddings.shape == (36, 128)
         torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(36))
@@ -110,9 +110,9 @@ def record_clusterings(monkeypatch):
     clustered, passes = [], []
     build, extract = coding.build_hierarchy, HCSC.extract
 
-    def built(embeddings, options, seed):
+    def built(embeddings, options, seed, features):
         clustered.append(embeddings.clone())
-        return build(embeddings, options, seed)
+        return build(embeddings, options, seed, features)
 
     monkeypatch.setattr(coding, "build_hierarchy", built)
     monkeypatch.setattr(HCSC, "extract", lambda self: passes.append(self.current_epoch) or extract(self))
