@@ -60,7 +60,7 @@ def find(
     """
     if pretraining.get("encoder") != "resnet50" or pretraining.get("dataset", "imagenet") != "imagenet":
         return None
-    if "init_weights" in pretraining:
+    if "init_weights" in pretraining or "oracle_labels" in pretraining:
         return None
     if method == "hcsc" and evaluation != "clustering" and pretraining.get("num_prototypes", TREE) != TREE:
         return None

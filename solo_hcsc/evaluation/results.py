@@ -101,6 +101,8 @@ def _pretraining(trained: Mapping[str, Any], encoder: "Encoder") -> dict[str, An
     """What the paper's tables tell models apart by."""
     names = ("dataset", "max_epochs", "batch_size", "seed", "preset", "num_prototypes")
     known = {name: trained[name] for name in names if name in trained}
+    if trained.get("oracle_labels"):
+        known["oracle_labels"] = True
     if trained.get("init_weights"):
         known["init_weights"] = str(trained["init_weights"])
     if isinstance(trained.get("num_small_crops"), int):

@@ -172,7 +172,7 @@ class SelectiveCoding(nn.Module):
             raise ValueError(f"{len(embeddings)} embeddings for {self.num_images} images; say of which with `images`")
         if (features is None) != (self.options.clustered_space == "projector" or self.options.oracle_labels):
             raise ValueError(
-                f"`clustered_space` is {self.options.clustered_space}; give `features` if encoder, or none"
+                f"`clustered_space` is {self.options.clustered_space}; give `features` where it is encoder"
             )
         if (labels is None) == self.options.oracle_labels:
             raise ValueError(f"`oracle_labels` is {self.options.oracle_labels}; give `labels` if true, else none")

@@ -35,6 +35,7 @@ def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_
         "encoder": f"{encoder.name}{_settings(encoder.settings)}",
         "features": f"{subject.features.shape[1]} per image",
         "method": subject.method,
+        **({"trained with": "true labels (oracle); not self-supervised"} if trained.get("oracle_labels") else {}),
         **({"started from": Path(str(start)).name} if (start := trained.get("init_weights")) else {}),
         **({"preset": trained["preset"]} if "preset" in trained else {}),  # which only HCSC has
         "epochs trained": _epochs(encoder.epochs, trained.get("max_epochs")),

@@ -233,14 +233,15 @@ def _fact(result: Mapping[str, Any], name: str) -> str:
 
 
 def _method(result: Mapping[str, Any]) -> str:
-    """The method, how long it was really trained, and from which weights if from any."""
+    """The method, how long it was really trained, with true labels if it was, and from which weights if from any."""
     method, pretraining = result["method"], result.get("pretraining", {})
     asked = pretraining.get("max_epochs")
     done = pretraining.get("epochs", asked)
     epochs = "" if done is None else f", {done} epochs" if asked in (None, done) else f", {done} of {asked} epochs"
     start = pretraining.get("init_weights")
     began = f" from {Path(start).name}" if start else ""
-    return f"{method or '?'}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}{began}"
+    oracle = " with true labels (oracle)" if pretraining.get("oracle_labels") else ""
+    return f"{method or '?'}{oracle}{' multi-crop' if pretraining.get('multi_crop') else ''}{epochs}{began}"
 
 
 def _figure(evaluation: str, value: float) -> str:
