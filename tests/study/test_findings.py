@@ -115,3 +115,32 @@ def test_names_with_commas_are_quoted_and_an_ablation_says_nothing_of_time():
     found = outcome(comparison({"HP": [40.0, 40.2], "HP, IL": [42.0, 42.2], "all": [43.0, 43.2]}, kind="ablate"))
     assert "ahead of “HP, IL” (by 1.00" in found[0]
     assert len(found) == 2
+
+
+def pair(without, with_tree):
+    content = comparison({"without the tree": without, "with the tree": with_tree}, kind="ablate")
+    return content | {"reference": "without the tree"}
+
+
+def test_pair_is_told_as_helped_harmed_or_unknown():
+    content = pair([40.0, 41.0, 40.5], [42.0, 43.1, 42.4])
+    for number, values in enumerate(([10.0, 11.0, 12.0], [9.0, 9.9, 11.1])):  # linear falls
+        for run, value in zip(content["rows"][number]["runs"], values, strict=True):
+            run["measures"]["linear"] = value
+    for number, values in enumerate(([0.1, 0.2, 0.3], [0.2, 0.1, 0.3])):
+        for run, value in zip(content["rows"][number]["runs"], values, strict=True):
+            run["measures"]["ami"] = value
+    found = {effect.measure: effect for effect in findings.effects(Comparison(**content))}
+    assert [found[name].verdict for name in ("knn", "linear", "ami")] == ["helped", "harmed", "cannot be told"]
+    interval = ttest_rel([42.0, 43.1, 42.4], [40.0, 41.0, 40.5]).confidence_interval(0.95)
+    assert found["knn"].interval == f"+2.00 [{interval.low:+.2f}, {interval.high:+.2f}]"
+    (told,) = outcome(content)
+    assert told.startswith("“with the tree”, against “without the tree”: helped KNN accuracy (+2.00 [")
+    assert "; harmed linear accuracy (-1.00 [" in told
+    assert "; cannot be told for AMI (+0.000 [" in told
+    assert told.endswith("differences with their 95 % intervals, over 3 seeds.")
+
+
+def test_rows_without_a_reference_have_no_effects():
+    assert findings.effects(Comparison(**comparison())) == []
+    assert findings.effects(Comparison(**comparison(kind="ablate"))) == []
