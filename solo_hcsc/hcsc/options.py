@@ -382,7 +382,7 @@ class Options:
             >>> Options(num_prototypes=(100, 10)).check_images(1000)
         """
         images, needed = self.clustered_at_most(images), self.clustered_at_least
-        if images < needed:
+        if self.needs_tree and images < needed:
             most = images // max(1, self.min_cluster_size)
             raise ArgumentError(
                 f"`num_prototypes` {self.num_prototypes[0]}: needs {needed} images (`min_cluster_size` "

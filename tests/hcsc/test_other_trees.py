@@ -157,3 +157,9 @@ def test_queue_without_the_option_is_as_it_was():
 def test_options_that_contradict_each_other_are_refused(given, told):
     with pytest.raises(ArgumentError, match=told):
         options(**given)
+
+
+def test_few_images_are_enough_where_nothing_is_clustered():
+    Options(instance_selection=False, prototype_loss=False).check_images(50)
+    with pytest.raises(ArgumentError, match="needs 30000 images"):
+        Options().check_images(50)
