@@ -23,11 +23,13 @@ class GentleStart(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         """In every step, since Lightning sets modules to training after a validation, and methods after clustering."""
-        if not (self.batchnorm or trainer.current_epoch < self.frozen_epochs):
-            return
-        for module in self._modules(pl_module):
-            if isinstance(module, _BatchNorm):
-                module.eval()
+        frozen = trainer.current_epoch < self.frozen_epochs
+        if self.batchnorm or frozen:
+            for module in self._modules(pl_module):
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        if self.frozen_epochs and trainer.world_size == 1:  # several processes expect each other's gradients
+            pl_module.get_submodule("encoder").requires_grad_(not frozen)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
         """Without a gradient a parameter takes no step: neither momentum nor weight decay moves it."""
