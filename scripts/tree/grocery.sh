@@ -12,13 +12,12 @@ solo-hcsc ablate \
     --seeds 0 1 2 3 4 \
     --out trained_models/tree/grocery \
     --test_dir test \
-    --evaluations knn clustering fewlabels \
-    --fewlabels "--tree features --budgets 100 --draws 3" \
+    --evaluations knn clustering \
     --dataset custom --data_dir datasets/grocery-96 --train_dir train --val_dir val \
     --encoder timm/tf_efficientnet_lite0 --init_weights datasets/weights/efficientnet_lite0.pth \
     --mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 \
     --freeze_batchnorm --freeze_encoder_epochs 1 --gradient_clip_val 1 \
-    --max_epochs 5 --batch_size 88 --num_workers 0 --accelerator cpu \
+    --max_epochs 4 --batch_size 88 --num_workers 0 --accelerator cpu \
     --crop_size 48 --num_crops_per_aug 2 --min_scale 0.2 --gaussian_prob 0 --solarization_prob 0 \
     --optimizer sgd --scheduler cosine --lr 0.05 --classifier_lr 0.1 --weight_decay 1e-4 --checkpoint_frequency 100 \
     --queue_size 88 --base_tau_momentum 0.99 --final_tau_momentum 0.99 \

@@ -18,7 +18,7 @@ solo-hcsc compare \
     --encoder timm/tf_efficientnet_lite0 --init_weights datasets/weights/efficientnet_lite0.pth \
     --mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 \
     --freeze_batchnorm --freeze_encoder_epochs 1 --gradient_clip_val 1 \
-    --max_epochs 5 --batch_size 88 --num_workers 0 --accelerator cpu \
+    --max_epochs 4 --batch_size 88 --num_workers 0 --accelerator cpu \
     --crop_size 48 --num_crops_per_aug 2 --min_scale 0.2 --gaussian_prob 0 --solarization_prob 0 \
     --optimizer sgd --scheduler cosine --classifier_lr 0.1 --weight_decay 1e-4 --checkpoint_frequency 100 \
     --hcsc "--clustered_space encoder --clustered_features images --proto_warmup_epochs 0 --proto_ramp_epochs 0
