@@ -252,3 +252,24 @@ def test_measurement_of_few_labels_makes_sense():
             pretrain.check_flags(pretrain.parse(flags))
         else:
             assert fewlabels.parse(flags).val_dir == Path("test")
+
+
+@pytest.mark.parametrize("data", ["cifar10", "grocery"])
+@pytest.mark.parametrize("table", ["tree", "ceiling"])
+def test_trees_studies_are_pairs_that_are_judged_on_test_images(data, table):
+    (*_, (command, flags)) = commands_of(ROOT / "scripts" / "tree" / f"{data}.sh", table)
+    assert command == "ablate"
+    study, words = ablate.parse(flags)
+    assert (study.test_dir, len(study.seeds)) == (Path("test"), 5)
+    for more in ablate.TABLES[study.table]((3, 2)).values():
+        pretrain.check_flags(pretrain.parse([*words, *more.split()]))
+
+
+def test_searched_comparison_draws_the_same_for_nobody_and_sets_the_same_for_all():
+    (*_, (command, flags)) = commands_of(ROOT / "scripts" / "tree" / "search.sh")
+    assert command == "compare"
+    study, methods = compare.parse(flags)
+    assert (study.search, study.budget, study.test_dir, len(study.seeds)) == (8, "seconds", Path("test"), 5)
+    parsed = {name: pretrain.parse(words) for name, words in methods.items()}
+    check_alike(parsed)
+    assert not any({"lr", "temperature"} & args.typed for args in parsed.values()), "they are drawn"
