@@ -68,7 +68,7 @@ def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
     for row in rows:
         where = Circumstances(row.flags.batch_size, round(images * first.data_fraction), bool(row.flags.lars))
         space = space_of(row.flags.method, where, row.flags.typed)
-        searched.append(Searched(row.variant.name, row.variant.flags, row.variant.epochs, space))
+        searched.append(Searched(row.variant.name, row.variant.flags, space))
     return EqualSearch(flags.out, searched, flags.search, flags.search_epochs or first.max_epochs, flags.search_seed)
 
 

@@ -132,7 +132,8 @@ def lead(best: Row, other: Row, measure: str) -> Lead:
     if count > 1:
         error = statistics.stdev(differences) / math.sqrt(count)
         gap = statistics.fmean(differences)
-        one_image = 100 / images if images else 0.0  # equal differences of few seeds do not make it exact
+        counted = images is not None and MEASURES[measure].unit == " %"  # AMI is no share of images
+        one_image = 100 / images if images and counted else 0.0  # equal differences of few seeds do not make it exact
         return Lead(gap, max(float(t.ppf(0.975, count - 1)) * error, one_image), f"over {count} seeds")
     if images is None or MEASURES[measure].unit != " %" or min(len(ours), len(theirs)) > 1:
         return Lead(gap, None, "")

@@ -165,7 +165,6 @@ class Searched:
 
     name: str
     flags: tuple[str, ...]  # of pretraining, without --seed
-    epochs: int
     space: Space
 
 

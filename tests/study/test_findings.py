@@ -144,3 +144,9 @@ def test_pair_is_told_as_helped_harmed_or_unknown():
 def test_rows_without_a_reference_have_no_effects():
     assert findings.effects(Comparison(**comparison())) == []
     assert findings.effects(Comparison(**comparison(kind="ablate"))) == []
+
+
+def test_one_image_is_the_least_uncertainty_of_an_accuracy_and_of_nothing_else():
+    ours, theirs = Comparison(**pair([40.0, 41.0], [41.0, 42.0])).rows
+    assert findings.lead(ours, theirs, "knn").uncertainty == pytest.approx(100 / 1000)
+    assert findings.lead(ours, theirs, "ami").uncertainty == pytest.approx(0.0, abs=1e-9)
