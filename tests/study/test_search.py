@@ -42,9 +42,7 @@ def made_up(monkeypatch):
 
 
 def searched(name="mocov2plus", **space):
-    return Searched(
-        name, ("--method", name), 6, space or {"lr": Between(0.01, 0.3), "temperature": OneOf(("0.1", "1"))}
-    )
+    return Searched(name, ("--method", name), space or {"lr": Between(0.01, 0.3), "temperature": OneOf(("0.1", "1"))})
 
 
 def test_same_number_of_trials_for_each_method_and_all_are_recorded(made_up, tmp_path):
