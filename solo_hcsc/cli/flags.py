@@ -125,6 +125,7 @@ def check_colours(flags: Namespace) -> None:
             raise UserError(f"--{name}: give three values, one for each colour")
 
 
+_OWN_SIZE = "CIFAR's 32 and STL-10's 96 if not given"
 # One value for all pipelines, or one for each. solo-learn requires the colour jitter; ours is MoCo v2's.
 _PIPELINE = (
     ("brightness", float, [0.4], NOT_NEGATIVE, "strength of brightness jitter, per pipeline"),
@@ -136,7 +137,13 @@ _PIPELINE = (
     ("horizontal_flip_prob", float, [0.5], SHARE, "probability of a flip, per pipeline"),
     ("gaussian_prob", float, [0.5], SHARE, "probability of a blur, per pipeline"),
     ("solarization_prob", float, [0.0], SHARE, "probability of solarisation, per pipeline"),
-    ("crop_size", int, [224], ONE, "side of the crops in pixels, per pipeline; the first is the large one"),
+    (
+        "crop_size",
+        int,
+        [224],
+        ONE,
+        f"side of the crops in pixels, per pipeline; the first is the large one; {_OWN_SIZE}",
+    ),
     ("min_scale", float, [0.08], POSITIVE_SHARE, "smallest share of the image that a crop covers, per pipeline"),
     ("max_scale", float, [1.0], POSITIVE_SHARE, "largest share of the image that a crop covers, per pipeline"),
 )
@@ -155,7 +162,7 @@ def add_augmentation_flags(parser: Parser) -> None:
 def add_evaluated_images_flags(parser: Parser) -> Any:
     """Which images, for an evaluation: as in pretraining, but for what is typed."""
     group = add_dataset_flags(parser)
-    _add(group, ("crop_size", int, [224], ONE, "side of the images in pixels"))
+    _add(group, ("crop_size", int, [224], ONE, f"side of the images in pixels; {_OWN_SIZE}"))
     parser.change("dataset", default=None, help="which data set; as in pretraining if not given, like its folders")
     return group
 

@@ -58,6 +58,7 @@ def run(argv: Sequence[str]) -> None:
     work = prepare(job)
     source = "--train_dir" if flags.data_fraction == 1 else f"--data_fraction {flags.data_fraction:g}"
     batches = batches_per_epoch(source, work.images, job.loading.batch_size, job.devices, job.loop)
+    check_centroids(flags, work.images, batches * job.loading.batch_size)
     try:
         resume = find_resume(
             take(Resume, flags, recorded=work.flags, given=flags.given), job.folder.parent, job.loop, work.model
@@ -163,7 +164,7 @@ def resolve(flags: Flags) -> Job:
     name = flags.name or f"{flags.method}-{flags.dataset}"
     records, wandb = take(Records, flags, name=name), take(Wandb, flags, name=name)
     check_wandb(wandb)
-    source = take(ImageSource, flags).located(needs_val=False)
+    source = ImageSource.of_flags(flags).located(needs_val=False)
     settings = pretraining_settings(flags, source, devices, dali_device)
     settings |= {"name": name, "role": "pretraining", **shorter}
     if flags.method == "dino" and flags.warmup_teacher_temperature_epochs > flags.max_epochs:
@@ -323,7 +324,7 @@ def refuse_early(argv: Sequence[str]) -> None:
         words = [word for word in others if word.startswith("--")]
         shared.refuse(words, [f"--{name}" for name in (*METHOD_HELP, *options)])
     if flags.dataset == "custom":
-        take(ImageSource, flags).located(needs_val=False)
+        ImageSource.of_flags(flags).located(needs_val=False)
 
 
 def build_parser(method: type | None) -> Parser:
@@ -389,8 +390,9 @@ def check_flags(flags: Flags) -> None:
             raise UserError(f"--{name}: is for solo-learn's own encoders; give timm's settings with --encoder_args")
     if flags.encoder_args and not of_timm:
         raise UserError(f"--encoder_args {flags.encoder_args[0]}: is for --encoder {TIMM}NAME, not {flags.encoder}")
-    if "vit" in flags.encoder and flags.patch_size > flags.crop_size[0] and not of_timm:
-        raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {flags.crop_size[0]}")
+    size = ImageSource.of_flags(flags).crop_size[0]
+    if "vit" in flags.encoder and flags.patch_size > size and not of_timm:
+        raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {size}")
     _check_data_flags(flags)
     _check_crops(flags)
     _check_method_flags(flags)
@@ -487,3 +489,14 @@ def check_queue(flags: Namespace, devices: Devices, batch: int) -> None:
         )
     if flags.method == "swav" and 0 < flags.queue_size // devices.processes < flags.batch_size:
         raise UserError(f"--queue_size {flags.queue_size} is smaller than one batch over all processes")
+
+
+def check_centroids(flags: Namespace, images: int, seen: int) -> None:
+    """Refuses more clusters than the images that a process has `seen` in an epoch, where DeepCluster v2's begin."""
+    if flags.method != "deepclusterv2" or max(flags.num_prototypes) <= seen:
+        return
+    full = "" if seen == images else f", {seen} of them in the full batches of a process"
+    raise UserError(
+        f"--num_prototypes {max(flags.num_prototypes)}: more than the training images: there are {images}{full}; "
+        f"give at most {seen}"
+    )

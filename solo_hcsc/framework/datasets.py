@@ -110,23 +110,30 @@ def one_split(source: ImageSource, split: str) -> Dataset:
 
 
 def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
-    """solo-learn's transforms for training a classifier and for validation; custom data follow --crop_size."""
-    if not source.follows_crop_size:
-        return classification_dataloader.prepare_transforms(source.dataset)
+    """Transforms for training a classifier and for validation: solo-learn's, for any --crop_size.
+
+    Photos are resized so that the centre crop covers 224 of 256 pixels of the shorter side. Images of CIFAR and STL-10
+    are looked at as a whole.
+    """
     size = source.crop_size[0]
-    tail = [transforms.ToTensor(), transforms.Normalize(source.mean, source.std)]
+    tail = [transforms.ToTensor(), transforms.Normalize(*normalisation(source))]
     train = [
         transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
         transforms.RandomHorizontalFlip(),
     ]
-    val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
+    if source.seen_whole:
+        val = [transforms.Resize((size, size))]  # which leaves images of that size alone
+    else:
+        val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
     return transforms.Compose(train + tail), transforms.Compose(val + tail)
 
 
 def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Channel means and deviations that evaluations, like training, normalise these images with."""
-    _, transform = evaluation_transforms(source)
-    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))  # type: ignore[attr-defined]
+    if not source.has_own_colours:
+        return source.mean, source.std
+    _, transform = classification_dataloader.prepare_transforms(source.dataset)
+    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))
     return tuple(found.mean), tuple(found.std)
 
 

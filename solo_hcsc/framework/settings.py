@@ -25,7 +25,7 @@ def pretraining_settings(
     if source.dataset in ("custom", "digits"):
         settings["num_classes"] = 1 if source.no_labels else len(class_folders(source.folder("train")))
     if flags.encoder.startswith(TIMM):
-        settings["backbone_args"] = timm_settings(flags.encoder, key_values(flags.encoder_args), flags.crop_size)
+        settings["backbone_args"] = timm_settings(flags.encoder, key_values(flags.encoder_args), source.crop_size)
     return settings
 
 

@@ -53,6 +53,18 @@ PRETRAIN = {
     "slash in the name": (["--name", "a/b"], "must not contain /"),
     "early preset": (["--method", "hcsc", "--dataset", "digits", "--preset", "nope"], "--preset nope"),
     "uneven prototypes": (["--method", "deepclusterv2", "--num_prototypes", "4", "6"], "wants equal numbers"),
+    "more prototypes than images": (
+        ["--method", "deepclusterv2", "--num_prototypes", "40", "40", "40"],
+        "--num_prototypes 40: more than the training images: there are 36, 32 of them in the full batches of a process",
+    ),
+    "more prototypes than images in batches": (
+        ["--method", "deepclusterv2", "--num_prototypes", "33", "33", "33"],
+        "give at most 32",
+    ),
+    "more prototypes than images of a process": (
+        ["--method", "deepclusterv2", "--num_prototypes", "17", "17", "17", "--devices", "2"],
+        "give at most 16",
+    ),
     "best of nothing": (["--keep_best", "val_knn_acc1"], "--keep_best val_knn_acc1 needs --knn_eval"),
     "checkpoint that is not kept": (["--keep_checkpoints", "0"], "--keep_checkpoints 0: must be at least 1"),
     "no step": (["--max_steps", "0"], "--max_steps 0: must be at least 1"),
