@@ -22,6 +22,7 @@ from solo_hcsc.cli.flags import (
     add_dataset_flags,
     add_method_flags,
     add_record_flags,
+    add_resume_flags,
     add_trainer_flags,
     check_method,
     check_training,
@@ -302,7 +303,15 @@ def parse(argv: Sequence[str]) -> Flags:
 
     from solo_hcsc.framework import load_methods
 
-    return build_parser(load_methods()[method]).parse(argv)
+    flags = build_parser(load_methods()[method]).parse(argv)
+    if "num_crops_per_aug" not in flags.typed and pipelines(flags) == 2:  # as solo-learn's files before that flag
+        return flags.but(num_crops_per_aug=[1, 1])
+    return flags
+
+
+def pipelines(flags: Namespace) -> int:
+    """How many pipelines the augmentation flags describe."""
+    return max(len(getattr(flags, name)) for name in AUGMENTATIONS)
 
 
 def method_in(argv: Sequence[str]) -> str | None:
@@ -354,14 +363,7 @@ def build_parser(method: type | None) -> Parser:
     add_method_flags(parser)
     add_trainer_flags(parser, max_epochs=100)
     group = add_record_flags(parser, best=("val_acc1", "val_knn_acc1"))
-    group.add_argument(
-        "--auto_resume",
-        action="store_true",
-        help="go on from the newest checkpoint below --checkpoint_dir of a run with the same flags, or start anew",
-    )
-    group.add_argument(
-        "--auto_resumer_max_hours", type=int, default=36, help="--auto_resume looks at checkpoints this young only"
-    )
+    add_resume_flags(group)
     group.add_argument(
         "--auto_umap", action="store_true", help="a UMAP picture of the validation features (needs the extra umap)"
     )
@@ -433,6 +435,8 @@ def _check_data_flags(flags: Namespace) -> None:
         raise UserError("--knn_eval needs labels, and --no_labels says there are none; leave one out")
     if flags.keep_best == "val_knn_acc1" and not flags.knn_eval:
         raise UserError("--keep_best val_knn_acc1 needs --knn_eval, of pretraining; use val_acc1")
+    if flags.dali and any(flags.equalization_prob):
+        raise UserError("--equalization_prob: --dali cannot equalise; leave out one of them")
     if flags.skip_unreadable and flags.dali:
         raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
     if flags.skip_unreadable and flags.dataset in ("cifar10", "cifar100", "stl10"):
@@ -440,19 +444,17 @@ def _check_data_flags(flags: Namespace) -> None:
 
 
 def _check_crops(flags: Namespace) -> None:
-    counts = {name: len(getattr(flags, name)) for name in AUGMENTATIONS}
-    pipelines = max(counts.values())
-    for name, count in counts.items():
-        if count not in (1, pipelines):
-            raise UserError(f"--{name}: give one value, or {pipelines} as the other augmentation flags")
-    if len(flags.num_crops_per_aug) != pipelines:
+    count = pipelines(flags)
+    for name in AUGMENTATIONS:
+        if len(getattr(flags, name)) not in (1, count):
+            raise UserError(f"--{name}: give one value, or {count} as the other augmentation flags")
+    if len(flags.num_crops_per_aug) != count:
         raise UserError(
-            f"--num_crops_per_aug has {len(flags.num_crops_per_aug)} values for {pipelines} augmentation pipelines; "
+            f"--num_crops_per_aug has {len(flags.num_crops_per_aug)} values for {count} augmentation pipelines; "
             "give one number of crops for each, as in --crop_size 224 96 --num_crops_per_aug 2 6"
         )
     lows, highs, sizes = (
-        values * pipelines if len(values) == 1 else values
-        for values in (flags.min_scale, flags.max_scale, flags.crop_size)
+        values * count if len(values) == 1 else values for values in (flags.min_scale, flags.max_scale, flags.crop_size)
     )
     for low, high in zip(lows, highs, strict=True):
         if low > high:

@@ -81,7 +81,7 @@ class ImageSource:
     @property
     def in_folders(self) -> bool:
         """Whether the images are in folders, one for each class, rather than read by torchvision's own class."""
-        return self.dataset in FOLDERS or (self.dataset == "cifar10" and self.train_dir is not None)
+        return self.dataset in FOLDERS or (self.dataset == "cifar10" and self._has_pictures(self.train_dir))
 
     @property
     def seen_whole(self) -> bool:
@@ -121,6 +121,10 @@ class ImageSource:
             return replace(self, val_dir=None).located(needs_val=False)
         return replace(self, train_dir=self.val_dir or self.train_dir).located(needs_val=True)
 
+    def _has_pictures(self, below: Path | None) -> bool:
+        """Whether a folder of CIFAR-10 is one of pictures, rather than the one that torchvision downloads to."""
+        return below is not None and not (self.data_dir / below / "cifar-10-batches-py").exists()
+
     def _default_folders(self, needs_val: bool) -> tuple[Path | None, Path | None]:
         if self.dataset == "digits":
             if self.train_dir or self.val_dir:
@@ -130,8 +134,15 @@ class ImageSource:
             except OSError as error:
                 raise UserError(f"--data_dir {self.data_dir}: cannot write digits there: {error.strerror}") from error
             return Path("digits/train"), Path("digits/val")
-        if self.dataset == "cifar10" and (self.data_dir / "cifar10" / "train").is_dir():
-            return Path("cifar10/train"), Path("cifar10/test")  # scripts/data/cifar10.sh made them
+        made = Path("cifar10/train"), Path("cifar10/test")  # by scripts/data/cifar10.sh
+        named = self.train_dir or self.val_dir
+        if (
+            self.dataset == "cifar10"
+            and not named
+            and self._has_pictures(made[0])
+            and (self.data_dir / made[0]).is_dir()
+        ):
+            return made
         if not self.in_folders:
             return self.train_dir, self.val_dir
         if self.dataset == "custom" and self.train_dir is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import ImageOps
 from solo.utils import classification_dataloader, pretrain_dataloader
 from torch.utils.data import Dataset, Subset
 from torchvision import transforms
@@ -34,18 +35,23 @@ class Augmentation:
     dataset: str  # as solo-learn calls it
     pipelines: tuple[Mapping[str, Any], ...]  # what solo-learn's transforms take
     crops: tuple[int, ...]  # that each of them makes
+    equalised: tuple[float, ...] = ()  # probability that each of them equalises a crop's histogram; never, for none
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], source: ImageSource) -> "Augmentation":
         """From what solo-learn's own setup made of the flags."""
         pipelines = settings["transform_kwargs"] if settings["unique_augs"] > 1 else [settings["transform_kwargs"]]
-        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]))
+        equalised = settings["equalization_prob"]
+        equalised = equalised * len(pipelines) if len(equalised) == 1 else equalised
+        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]), tuple(equalised))
 
     def transform(self) -> Callable:
-        return pretrain_dataloader.prepare_n_crop_transform(
-            [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines],
-            num_crops_per_aug=list(self.crops),
-        )
+        made = [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines]
+        for pipeline, probability in zip(made, self.equalised, strict=False):
+            if probability:  # solo-learn 1.0.4 has it before the last three: flip, tensor, normalisation
+                equalise = transforms.RandomApply([transforms.Lambda(ImageOps.equalize)], p=probability)
+                pipeline.transform.transforms.insert(-3, equalise)
+        return pretrain_dataloader.prepare_n_crop_transform(made, num_crops_per_aug=list(self.crops))
 
 
 def pretraining_set(source: ImageSource, transform: Callable, share: float, seed: int) -> Dataset:
