@@ -197,6 +197,8 @@ class Parser(_Container, argparse.ArgumentParser):
 def _explain(word: str, known: Iterable[str]) -> str:
     if word in _GONE:
         return f"{word} no longer exists in Lightning 2; leave it out"
+    if word in _OTHER_RELEASES:
+        return f"{word}: {_OTHER_RELEASES[word]}"
     return f"unknown flag or stray value {word}: {nearest(word, known) or 'see --help for the known ones'}"
 
 
@@ -273,4 +275,13 @@ _GONE = {
         " process_position stochastic_weight_avg tpu_cores track_grad_norm truncated_bptt_steps weights_save_path"
         " weights_summary"
     ).split()
+}
+_SMALL_CROPS = "small crops are now given as in --crop_size 224 96 --num_crops_per_aug 2 6"
+_OTHER_RELEASES = {  # flags of solo-learn before and after 1.0.2, and what to do instead
+    "--multicrop": _SMALL_CROPS,
+    "--num_crops": _SMALL_CROPS,
+    "--num_small_crops": _SMALL_CROPS,
+    "--scheduler_interval": "the learning rate changes after each epoch, as in solo-learn 1.0.2; leave it out",
+    "--no_channel_last": "decides only how fast later releases of solo-learn are; leave it out",
+    "--num_nodes_horovod": "horovod no longer exists in Lightning 2; use --num_nodes",
 }

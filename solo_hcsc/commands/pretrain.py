@@ -472,6 +472,11 @@ def _check_crops(flags: Namespace) -> None:
 def _check_method_flags(flags: Namespace) -> None:
     if flags.method == "wmse" and flags.batch_size % flags.whitening_size:
         raise UserError(f"--whitening_size {flags.whitening_size} must divide --batch_size {flags.batch_size}")
+    if flags.method == "wmse" and flags.whitening_eps == 0 and flags.whitening_size <= flags.proj_output_dim:
+        raise UserError(
+            f"--whitening_size {flags.whitening_size}: wmse cannot whiten {flags.proj_output_dim} dimensions "
+            "(--proj_output_dim) of so few images; give more than that, or --whitening_eps above 0"
+        )
     if flags.method == "deepclusterv2" and flags.checkpoint_every_n_steps:
         raise UserError("--checkpoint_every_n_steps: deepclusterv2 cannot go on within an epoch; leave it out")
     if flags.method == "deepclusterv2" and len(set(flags.num_prototypes)) > 1:

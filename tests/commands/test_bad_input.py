@@ -66,6 +66,10 @@ PRETRAIN = {
         ["--method", "deepclusterv2", "--num_prototypes", "17", "17", "17", "--devices", "2"],
         "give at most 16",
     ),
+    "too few to whiten": (
+        ["--method", "wmse", "--whitening_size", "8", "--proj_output_dim", "8"],
+        "--whitening_size 8: wmse cannot whiten 8 dimensions",
+    ),
     "best of nothing": (["--keep_best", "val_knn_acc1"], "--keep_best val_knn_acc1 needs --knn_eval"),
     "checkpoint that is not kept": (["--keep_checkpoints", "0"], "--keep_checkpoints 0: must be at least 1"),
     "no step": (["--max_steps", "0"], "--max_steps 0: must be at least 1"),

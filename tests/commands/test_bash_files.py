@@ -120,6 +120,8 @@ def test_methods_of_later_releases_are_refused_by_name(method, release, refused)
         ),
         ("--backbone resnet18 --encoder_args a=1", "--encoder_args a=1: is for --backbone timm/NAME"),
         ("--output_dim 0", "--output_dim 0: must be greater than 0"),
+        ("--multicrop", "--multicrop: small crops are now given as in --crop_size 224 96 --num_crops_per_aug 2 6"),
+        ("--scheduler_interval step", "--scheduler_interval: the learning rate changes after each epoch"),
         ("--optimizer adam --lars", "--lars works with --optimizer sgd, not adam"),
     ],
 )
@@ -206,7 +208,7 @@ def test_linear_goes_on_by_itself(custom, untrained, tmp_path, capfd):
 # ---- solo-learn's own files ----
 
 FILES = {  # of each release: commands, and how many are refused for what
-    "1.0.2": (44, {"unknown flag or stray value --multicrop": 2}),
+    "1.0.2": (44, {"--multicrop: small crops are now given as in": 2}),
     "1.0.3": (50, {"--method vibcreg": 2}),
     "1.0.4": (57, {"--method vibcreg": 2, "--method supcon": 3, "wide_resnet28w8": 1, "wmse takes no small crops": 1}),
     "1.0.5": (

@@ -80,6 +80,22 @@ def test_pretraining_has_the_images_own_size_where_none_is_typed():
     assert size("--dataset", "cifar10", "--crop_size", "224") == (224,)
 
 
+def test_cifar10_as_torchvision_downloads_it_is_no_folder_of_pictures(tmp_path):
+    pictures, download = tmp_path / "pictures", tmp_path / "download"
+    make_images(pictures / "cifar10" / "train", classes=2, per_class=1)
+    make_images(pictures / "cifar10" / "test", classes=2, per_class=1)
+    (download / "cifar10" / "train" / "cifar-10-batches-py").mkdir(parents=True)
+
+    def source(*flags: object) -> ImageSource:
+        words = ["--dataset", "cifar10", "--pretrained_feature_extractor", "x", *map(str, flags)]
+        return ImageSource.of_flags(knn.parse(words)).located(needs_val=True)
+
+    assert source("--data_dir", pictures).in_folders
+    assert not source("--data_dir", download).in_folders
+    elsewhere = source("--data_dir", pictures, "--train_data_path", download / "cifar10" / "train")
+    assert (elsewhere.in_folders, elsewhere.folder("train")) == (False, download / "cifar10" / "train")
+
+
 @pytest.mark.parametrize("dataset", ["imagenet", "imagenet100", "cifar10", "digits"])
 def test_a_vision_transformer_trains_and_validates_at_a_small_crop_size(dataset, tmp_path):
     for split, cifars in (("train", "train"), ("val", "test")):
