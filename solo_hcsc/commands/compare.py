@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import check_method, method_names
-from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, Invocation, Parser, take
+from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, Invocation, Parser
 from solo_hcsc.commands._studies import (
     CheckedRow,
     add_study_flags,
@@ -63,7 +63,7 @@ def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
     if flags.test_dir == first.val_dir:
         raise UserError(f"--test_dir {flags.test_dir}: is --val_dir, by which --search chooses; give other images")
     import_optuna()
-    images = len(one_split(take(ImageSource, first).located(needs_val=True), "train"))  # type: ignore[arg-type]
+    images = len(one_split(ImageSource.of_flags(first).located(needs_val=True), "train"))  # type: ignore[arg-type]
     searched = []
     for row in rows:
         where = Circumstances(row.flags.batch_size, round(images * first.data_fraction), bool(row.flags.lars))
