@@ -62,6 +62,7 @@ def comparison(rows=None, **other):
         "versions": {"python": "3.11"},
         "rows": [row_of(name, values, 60.0 + 10 * place) for place, (name, values) in enumerate(rows.items())],
         "failed": {},
+        "search": None,
     } | other
 
 
