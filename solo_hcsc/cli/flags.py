@@ -38,13 +38,14 @@ METHODS = (
     *("barlow_twins", "byol", "deepclusterv2", "dino", "hcsc", "mocov2plus", "nnbyol", "nnclr", "nnsiam", "ressl"),
     *("simclr", "simsiam", "swav", "vicreg", "wmse"),
 )
-EXPORTS = {  # formats of `solo-hcsc export`, and how their files may end
+EXPORTS = {  # formats of `solo-hcsc export` that are a file, and how its name may end
     "timm": (".safetensors", ".pth"),
     "torchvision": (".safetensors", ".pth"),
     "safetensors": (".safetensors",),
     "onnx": (".onnx",),
     "detectron2": (".pkl",),
 }
+EXPORTED_RUN = "solo-learn"  # the format that is a folder
 METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
 ONE = at_least(1)
 LONGEST_NAME = 200  # bytes; the ID, the epoch and the step follow it in a checkpoint's name, of 255 at most

@@ -244,9 +244,10 @@ def load_method(path: Path) -> LightningModule:
     """The whole method of a pretraining run, as it was when the checkpoint was written."""
     flags, methods = recorded_flags(path), load_methods()
     method = flags.get("method")
-    if method not in methods and "solo_learn" in flags:
+    _check_equal(path, flags)
+    if method and method not in methods and "solo_learn" in flags:
         raise UserError(
-            f"{path}: solo-learn {RELEASE}, which computes here, has no {method}; of this run, only the encoder can be used"
+            f"{path}: solo-learn {RELEASE}, which computes here, has no {method}; only this run's encoder can be used"
         )
     if method not in methods:
         raise UserError(f"{path}: no args.json of a pretraining run beside it, which tells the method and its settings")
@@ -337,8 +338,7 @@ def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
 
 def _architecture(path: Path, name: str | None, state: Weights) -> str:
     recorded = recorded_flags(path).get("encoder")
-    if str(recorded).startswith(WITHOUT_EQUAL):
-        raise UserError(f"{path}: was trained with solo-learn's {recorded}, which is not among the encoders here")
+    _check_equal(path, recorded_flags(path))
     if name and recorded and name != recorded:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
     name = name or recorded or _recognised(state)
@@ -350,6 +350,12 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
         where = path if path.suffix == EXPORTED else path.parent / "args.json"
         raise UserError(f"{where}: unknown encoder {name!r}; restore or remove this file")
     return name
+
+
+def _check_equal(path: Path, flags: dict[str, Any]) -> None:
+    """Refuses an encoder of solo-learn 1.0.6 that cannot be built here."""
+    if "solo_learn" in flags and str(flags.get("encoder")).startswith(WITHOUT_EQUAL):
+        raise UserError(f"{path}: was trained with solo-learn's {flags['encoder']}, which is not among the encoders here")
 
 
 def _recognised(state: Weights) -> str | None:

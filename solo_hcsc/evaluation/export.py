@@ -117,10 +117,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Exported:
-    """A file's content, and the Python code that loads it, where FILE stands for its name."""
+    """A file's content, and the code that loads it, where FILE stands for its name."""
 
     content: bytes
     code: str
+    language: str = "python"
 
     def code_for(self, file: str | Path) -> str:
         return self.code.replace("FILE", repr(str(file)))

@@ -34,8 +34,8 @@ _LOADING_ERRORS = (
     ArithmeticError,
     SafetensorError,
 )
-# What solo-learn 1.0.6 saves beside the weights of SimSiam and NNSiam: the scheduler that keeps one learning rate still,
-# with all that it refers to.
+# What solo-learn 1.0.6 saves beside the weights of SimSiam and NNSiam: the scheduler that keeps one learning rate as it
+# is, with all that it refers to.
 _OF_SCHEDULERS = frozenset(
     "functools.partial builtins.getattr builtins.dict collections.defaultdict solo.methods.base.static_lr"
     " solo.utils.lr_scheduler.LinearWarmupCosineAnnealingLR torch.optim.lr_scheduler.MultiStepLR"
@@ -124,13 +124,13 @@ def _content(path: Path, mmap: bool = False) -> Any:
         named = _named_code(path)
         if not named or not named <= _OF_SCHEDULERS:
             raise
-        stand_ins = [(_empty if name.endswith("dict") else _Placeholder, name) for name in named]
+        stand_ins: list[Any] = [(_empty if name.endswith("dict") else _Placeholder, name) for name in named]
         with torch.serialization.safe_globals(stand_ins):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
 
 
 def _named_code(path: Path) -> set[str]:
-    """The functions and classes that a file names and torch does not know to be harmless; empty where torch cannot tell."""
+    """The functions and classes in a file that torch does not know to be harmless; empty where torch cannot tell."""
     try:
         return set(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     except _LOADING_ERRORS:

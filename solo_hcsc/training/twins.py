@@ -1,7 +1,7 @@
 """The encoder's weights under a second name, by which solo-learn 1.0.6 knows them.
 
-Its `main_linear.py` takes what lies below `backbone.`, and says nothing where there is no such weight: it would evaluate
-a random encoder. Both names mean one tensor, so a file is hardly larger for them.
+Its `main_linear.py` takes what lies below `backbone.`, and says nothing where there is no such weight: it would
+evaluate a random encoder. Both names mean one tensor, so a file is hardly larger for them.
 """
 
 import copy
