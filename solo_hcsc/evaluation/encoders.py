@@ -355,7 +355,9 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
 def _check_equal(path: Path, flags: dict[str, Any]) -> None:
     """Refuses an encoder of solo-learn 1.0.6 that cannot be built here."""
     if "solo_learn" in flags and str(flags.get("encoder")).startswith(WITHOUT_EQUAL):
-        raise UserError(f"{path}: was trained with solo-learn's {flags['encoder']}, which is not among the encoders here")
+        raise UserError(
+            f"{path}: was trained with solo-learn's {flags['encoder']}, which is not among the encoders here"
+        )
 
 
 def _recognised(state: Weights) -> str | None:
@@ -375,10 +377,17 @@ def _settings(path: Path, name: str, args: Sequence[str], crop_size: int, state:
     recorded = trained.get("backbone_args") if trained.get("encoder") == name else None
     if not name.startswith(TIMM):
         settings = _backbone_args(name, state, crop_size)
-        # solo-learn 1.0.6 takes any setting of an encoder; a size that is not the run's is left for `fit` to refuse.
-        given = recorded if "solo_learn" in trained and isinstance(recorded, dict) else {}
-        return given | settings
+        return _as_given(settings, recorded, trained, crop_size) if "solo_learn" in trained else settings
     return timm_settings(name, recorded if isinstance(recorded, dict) else key_values(args), [crop_size])
+
+
+def _as_given(settings: dict[str, Any], recorded: Any, trained: dict[str, Any], crop_size: int) -> dict[str, Any]:
+    """The settings with all others that solo-learn 1.0.6 was given, which takes any."""
+    given = recorded if isinstance(recorded, dict) else {}
+    as_trained = [crop_size] == trained.get("crop_size", [])[:1]
+    # A size that is not the run's is left for `fit` to refuse.
+    size = {"img_size": given.get("img_size", 224)} if as_trained and "img_size" in settings else {}
+    return given | settings | size
 
 
 def _part(key: str) -> str:

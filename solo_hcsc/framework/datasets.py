@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from PIL import ImageOps
 from solo.utils import classification_dataloader, pretrain_dataloader
 from torch.utils.data import Dataset, Subset
 from torchvision import transforms
@@ -24,6 +26,8 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.hcsc.learner import CentreCropBatches
 
+_DOWNLOADS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "stl10": "stl10_binary"}
+
 
 @dataclass(frozen=True)
 class Augmentation:
@@ -32,18 +36,23 @@ class Augmentation:
     dataset: str  # as solo-learn calls it
     pipelines: tuple[Mapping[str, Any], ...]  # what solo-learn's transforms take
     crops: tuple[int, ...]  # that each of them makes
+    equalised: tuple[float, ...] = ()  # probability that each of them equalises a crop's histogram; never, for none
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], source: ImageSource) -> "Augmentation":
         """From what solo-learn's own setup made of the flags."""
         pipelines = settings["transform_kwargs"] if settings["unique_augs"] > 1 else [settings["transform_kwargs"]]
-        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]))
+        equalised = settings["equalization_prob"]
+        equalised = equalised * len(pipelines) if len(equalised) == 1 else equalised
+        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]), tuple(equalised))
 
     def transform(self) -> Callable:
-        return pretrain_dataloader.prepare_n_crop_transform(
-            [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines],
-            num_crops_per_aug=list(self.crops),
-        )
+        made = [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines]
+        for pipeline, probability in zip(made, self.equalised, strict=False):
+            if probability:  # solo-learn 1.0.4 has it before the last three: flip, tensor, normalisation
+                equalise = transforms.RandomApply([transforms.Lambda(ImageOps.equalize)], p=probability)
+                pipeline.transform.transforms.insert(-3, equalise)
+        return pretrain_dataloader.prepare_n_crop_transform(made, num_crops_per_aug=list(self.crops))
 
 
 def pretraining_set(source: ImageSource, transform: Callable, share: float, seed: int) -> Dataset:
@@ -58,7 +67,7 @@ def pretraining_set(source: ImageSource, transform: Callable, share: float, seed
         dataset = _downloaded(
             source,
             lambda: pretrain_dataloader.prepare_datasets(
-                source.dataset, transform, data_dir=source.data_dir, train_dir=source.train_dir
+                source.dataset, transform, data_dir=source.data_dir, train_dir=_below(source, source.train_dir)
             ),
         )
     return dataset if share == 1 else fraction(dataset, share, seed)
@@ -89,8 +98,8 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
             train_transform,
             val_transform,
             data_dir=source.data_dir,
-            train_dir=source.train_dir,
-            val_dir=source.val_dir,
+            train_dir=_below(source, source.train_dir),
+            val_dir=_below(source, source.val_dir),
         ),
     )
 
@@ -108,23 +117,30 @@ def one_split(source: ImageSource, split: str) -> Dataset:
 
 
 def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
-    """solo-learn's transforms for training a classifier and for validation; custom data follow --crop_size."""
-    if not source.follows_crop_size:
-        return classification_dataloader.prepare_transforms(source.dataset)
+    """Transforms for training a classifier and for validation: solo-learn's, for any --crop_size.
+
+    Photos are resized so that the centre crop covers 224 of 256 pixels of the shorter side. Images of CIFAR and STL-10
+    are looked at as a whole.
+    """
     size = source.crop_size[0]
-    tail = [transforms.ToTensor(), transforms.Normalize(source.mean, source.std)]
+    tail = [transforms.ToTensor(), transforms.Normalize(*normalisation(source))]
     train = [
         transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
         transforms.RandomHorizontalFlip(),
     ]
-    val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
+    if source.seen_whole:
+        val = [transforms.Resize((size, size))]  # which leaves images of that size alone
+    else:
+        val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
     return transforms.Compose(train + tail), transforms.Compose(val + tail)
 
 
 def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Channel means and deviations that evaluations, like training, normalise these images with."""
-    _, transform = evaluation_transforms(source)
-    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))  # type: ignore[attr-defined]
+    if not source.has_own_colours:
+        return source.mean, source.std
+    _, transform = classification_dataloader.prepare_transforms(source.dataset)
+    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))
     return tuple(found.mean), tuple(found.std)
 
 
@@ -137,6 +153,12 @@ def centre_crops(dataset: Dataset, source: ImageSource, loading: Loading) -> Cen
     else:
         crops = CentreCrops(dataset, transform)
     return lambda indexes: loading.in_order(Subset(crops, indexes))
+
+
+def _below(source: ImageSource, folder: Path | None) -> Path | None:
+    """Where torchvision's files are below the data folder: in it, if solo-learn 1.0.6 has put them there."""
+    there = source.data_dir / _DOWNLOADS.get(source.dataset, "none")
+    return Path() if folder is None and there.is_dir() else folder
 
 
 def _downloaded(source: ImageSource, make: Callable[[], Any]) -> Any:
