@@ -148,7 +148,7 @@ for number, (name, method, dataset, kwargs) in enumerate(json.loads(sys.argv[3])
     state = {f"backbone.{key}": value for key, value in module.state_dict().items()}
     torch.save({"state_dict": state}, folder / "x.ckpt")
     with torch.no_grad():
-        torch.save(module(images), folder / "features.pt")
+        torch.save(module(images), folder / "features.bin")
 """
 VIT = {"img_size": 32, "patch_size": 4}
 
@@ -166,7 +166,7 @@ def test_encoders_give_the_same_features_here(checkout, python, tmp_path):
     ]
     python(checkout, "-c", MADE, tmp_path / "images.pt", tmp_path, json.dumps(made))
     for number, which in enumerate(made):
-        theirs = torch.load(tmp_path / str(number) / "features.pt", weights_only=True)
+        theirs = torch.load(tmp_path / str(number) / "features.bin", weights_only=True)
         with torch.no_grad():
             ours = load_encoder(tmp_path / str(number)).module.eval()(images)
         # MAE shuffles the patches, which changes the order of sums.
