@@ -124,7 +124,7 @@ def test_versions_are_told_apart(tmp_path):
 
 def test_wrong_solo_is_refused_in_one_line(python):
     """As for someone who stands in a checkout and types python -m solo_hcsc."""
-    done = python(STAND_IN, "-m", "solo_hcsc", "pretrain", *"--method hcsc --dataset custom".split(), expect=2)
+    done = python(STAND_IN, "-m", "solo_hcsc", "pretrain", *"--method hcsc --dataset cifar10".split(), expect=2)
     assert done.stderr.splitlines() == [
         f"error: found solo-learn 1.0.6 in {STAND_IN / 'solo'}, and this command needs 1.0.2; "
         "you are in its checkout: type solo-hcsc instead of python -m solo_hcsc, or go elsewhere"
