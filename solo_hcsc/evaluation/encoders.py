@@ -267,7 +267,7 @@ def load_method(path: Path) -> LightningModule:
 
 def _arguments(flags: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
     """What the run's method was made with; solo-learn 1.0.6 learns of HCSC's images and options when it starts."""
-    options = checkpoint.get("hcsc_options") or flags.get("hcsc_options") or {}  # as resolved: a preset may change
+    options = flags.get("hcsc_options") or checkpoint.get("hcsc_options") or {}  # as resolved: a preset may change
     images = {"num_images": checkpoint["hcsc_images"]} if "hcsc_images" in checkpoint else {}
     sizes = {} if "proj_hidden_dim" in flags else {"proj_hidden_dim": None}
     return sizes | flags | options | images | {"dataset": framework_name(flags["dataset"])}
