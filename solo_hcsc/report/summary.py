@@ -17,6 +17,12 @@ _METRIC_NAMES = {
     "mAP11": "mAP 11-point",
     "mAP": "mAP all-point",
     "image_AP": "AP of each image",
+    "AP": "AP",
+    "AP50": "AP50",
+    "AP75": "AP75",
+    "AP50_11": "VOC AP50 11-point",
+    "AP50_all": "VOC AP50 all-point",
+    "mask_AP": "mask AP",
     "picked": "picked labels",
     "random": "random labels",
     "nmi": "NMI",
@@ -160,6 +166,9 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
         said = [_share(settings)]
     elif evaluation == "fewlabels":
         said = [f"linear, mean over {', '.join(map(str, settings['budgets']))} labels"]
+    elif evaluation == "detect":
+        kind = "Mask" if settings["masks"] else "Faster"
+        said = [f"{kind} R-CNN {settings['head'].upper()}, {settings['max_steps']} iterations"]
     elif "config" in settings:
         said = [settings["config"]]
     other = [name for name in settings.get("deviations", []) if name != "features"]
