@@ -526,11 +526,6 @@ def add_wandb_flags(parser: Parser, name: str = "name of the run") -> None:
     )
 
 
-def longest_warmup(max_epochs: int) -> int:
-    """How many epochs a warm-up may take that nobody asked for: a fifth of the run, or one."""
-    return max(max_epochs // 5, min(1, max_epochs - 1))
-
-
 def check_training(flags: Namespace) -> None:
     """Refuses flags of a training that do not go together."""
     check_colours(flags)

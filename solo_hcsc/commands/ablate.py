@@ -121,7 +121,7 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
 
 def options_of(words: Sequence[str]) -> "Options":
     from solo_hcsc.commands import pretrain
-    from solo_hcsc.framework.method import options_in
+    from solo_hcsc.hcsc.options import options_in
 
     return options_in(vars(pretrain.parse(words)))
 

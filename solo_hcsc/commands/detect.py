@@ -38,6 +38,7 @@ _SHARED: dict[str, Any] = {
     "anchor_sizes": None,
     "rois_per_image": 512,
     "precise_bn": 200,
+    "horizontal_flip_prob": 0.5,
     "keep_empty": False,
     "random_weights": False,
     "accumulate_grad_batches": 1,
@@ -116,7 +117,8 @@ def run(argv: Sequence[str]) -> None:
     model = DetectorTraining(detector, take(Schedule, flags), flags.weight_decay, flags.weight_decay_norm)
 
     loading = Loading(flags.batch_size // devices.processes, flags.num_workers)
-    train_set = DetectionImages(trained_on, Sizes(flags.min_size_train, flags.max_size), True, flags.masks)
+    sizes = Sizes(flags.min_size_train, flags.max_size)
+    train_set = DetectionImages(trained_on, sizes, True, flags.masks, flags.horizontal_flip_prob)
     test_set = DetectionImages(test_images, Sizes((flags.min_size_test,), flags.max_size), False)
     batches = batches_per_epoch("--data_dir", len(train_set), loading.batch_size, devices, take(Loop, flags))
     epochs = math.ceil(flags.max_steps * flags.accumulate_grad_batches / batches)
@@ -404,6 +406,8 @@ def _add_data_flags(group: Any) -> None:
     sizes = "shorter sides that training images are resized to, at random; 480 to 800 by 32, for coco 640 to 800"
     group.add_argument("--min_size_train", type=int, nargs="+", bound=at_least(16), help=sizes)
     group.add_argument("--min_size_test", type=int, default=800, bound=at_least(16), help="the same of test images")
+    flip = "probability of a flip in training"
+    group.add_argument("--horizontal_flip_prob", type=float, default=0.5, bound=SHARE, help=flip)
     group.add_argument("--max_size", type=int, default=1333, bound=at_least(16), help="the longer side at most")
 
 

@@ -25,7 +25,6 @@ from solo_hcsc.cli.flags import (
     add_trainer_flags,
     check_method,
     check_training,
-    longest_warmup,
     method_names,
 )
 from solo_hcsc.cli.parser import POSITIVE_SHARE, Flags, Parser, take
@@ -408,6 +407,7 @@ def shorten(flags: Flags) -> dict[str, Any]:
     """
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
+    from solo_hcsc.hcsc.options import longest_warmup
     from solo_hcsc.training.checkpoints import recorded_flags
 
     if flags.resume_from_checkpoint is not None:

@@ -125,11 +125,19 @@ class DetectionImages(Dataset):
     asked for, `masks (n, H, W)`. A test image's target has its `index` and its `size (2,)`, height and width, on disk.
     """
 
-    def __init__(self, images: Sequence[AnnotatedImage], sizes: Sizes, training: bool, masks: bool = False) -> None:
+    def __init__(
+        self,
+        images: Sequence[AnnotatedImage],
+        sizes: Sizes,
+        training: bool,
+        masks: bool = False,
+        flip_prob: float = 0.5,
+    ) -> None:
         self.images = images
         self.sizes = sizes
         self.training = training
         self.masks = masks
+        self.flip_prob = flip_prob
 
     def __len__(self) -> int:
         return len(self.images)
@@ -148,7 +156,7 @@ class DetectionImages(Dataset):
             return _as_tensor(resized), {"index": torch.tensor(index), "size": size}
         shown = item.objects[~item.objects.crowds]
         width, height = self._side(item, random.choice(self.sizes.short))
-        flipped = random.random() < 0.5
+        flipped = random.random() < self.flip_prob
         resized = picture.resize((width, height), Image.Resampling.BILINEAR)
         boxes = shown.boxes * np.float32([width / item.width, height / item.height] * 2)
         if flipped:

@@ -25,7 +25,8 @@ from solo_hcsc.data.folders import files_and_labels
 from solo_hcsc.data.images import UnreadableImage
 from solo_hcsc.data.loaders import Loading, Resumable, derive_seed, epoch_order
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.framework.datasets import Augmentation, CentreCropBatches, evaluation_transforms
+from solo_hcsc.framework.datasets import Augmentation, evaluation_transforms
+from solo_hcsc.hcsc.learner import CentreCropBatches
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
 """solo-learn's data sets, augmentations and transforms, with what its functions leave open."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from solo.utils import classification_dataloader, pretrain_dataloader
 from torch.utils.data import Dataset, Subset
 from torchvision import transforms
@@ -24,8 +23,7 @@ from solo_hcsc.data.folders import (
 from solo_hcsc.data.images import SkipUnreadable
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource, recorded
-
-CentreCropBatches = Callable[[Sequence[int]], Iterable[torch.Tensor]]
+from solo_hcsc.hcsc.learner import CentreCropBatches
 
 
 @dataclass(frozen=True)

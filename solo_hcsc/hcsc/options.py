@@ -3,6 +3,7 @@
 The presets differ where the paper and its authors' released code do; `docs/presets.md` has the table with the reasons.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from numbers import Integral, Real
@@ -378,3 +379,73 @@ class Options:
                 f"`queue_size` {self.queue_size}: smaller than the {keys} keys of a batch over all processes; "
                 "give at least as many"
             )
+
+
+# ---- options that somebody gave, and what suits a run where nobody did ----
+
+
+def options_in(values: Mapping[str, Any]) -> Options:
+    """HCSC's options among other settings; what is None is the preset's.
+
+    Example:
+        >>> options_in({"queue_size": 64, "temperature": None, "lr": 0.1}).queue_size
+        64
+    """
+    return Options(**{item.name: values[item.name] for item in fields(Options) if values.get(item.name) is not None})
+
+
+def longest_warmup(max_epochs: int) -> int:
+    """How many epochs a warm-up may take that nobody asked for: a fifth of the run, or one.
+
+    Example:
+        >>> longest_warmup(200), longest_warmup(3), longest_warmup(1)
+        (40, 1, 0)
+    """
+    return max(max_epochs // 5, min(1, max_epochs - 1))
+
+
+def suitable_warmup(values: Mapping[str, Any], max_epochs: int) -> dict[str, Any]:
+    """A shorter warm-up than the preset's for a short run; empty if the preset's suits.
+
+    Example:
+        >>> suitable_warmup({}, max_epochs=20), suitable_warmup({}, max_epochs=200)
+        ({'proto_warmup_epochs': 4}, {})
+    """
+    most = max(longest_warmup(max_epochs), values.get("clustering_start") or 0)
+    return {} if options_in(values).proto_warmup_epochs <= most else {"proto_warmup_epochs": most}
+
+
+def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, Any], str | None]:
+    """How many prototypes suit the images, where nobody has said, and a line to show.
+
+    Args:
+        values: settings, in which `num_prototypes` may be given.
+        images: N.
+
+    Returns:
+        `num_prototypes` if it is to be another than the preset's; and why, or that many prototypes will be dropped.
+
+    Example:
+        >>> suitable_levels({}, images=2640)[0]
+        {'num_prototypes': [66, 44, 22]}
+    """
+    options = options_in(values)
+    clustered = options.clustered_at_most(images)
+    levels = levels_for(clustered, options.min_cluster_size)
+    given = values.get("num_prototypes") is not None
+    if not options.needs_tree:
+        return {}, None
+    if not given and levels != options.num_prototypes:
+        shown = " ".join(map(str, levels))
+        return {"num_prototypes": list(levels)}, (
+            f"`num_prototypes` {shown}: chosen for {clustered} images, at least {IMAGES_EACH} for each prototype "
+            "of the bottom level, and the levels in the paper's proportions"
+        )
+    if given and clustered < options.few_images:
+        bottom = options.num_prototypes[0]
+        return {}, (
+            f"`num_prototypes` {bottom}: {clustered} images are {clustered // bottom} for each, and clusters of "
+            f"fewer than {options.min_cluster_size} (`min_cluster_size`) are dropped, which many will be; "
+            f"better ask for at most {levels[0]}"
+        )
+    return {}, None

@@ -18,7 +18,7 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.knn import accuracies
 from solo_hcsc.evaluation.results import JUDGED
-from solo_hcsc.framework.repairs import knn_metric
+from solo_hcsc.hcsc import knn as neighbour_votes
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --k 1 4".split()
 BIRDS = ("001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross")
@@ -65,11 +65,11 @@ def test_accuracy_is_that_of_the_papers_vote(large, numbers, distance, monkeypat
     (bank, bank_labels), (queries, labels) = draw(120), draw(45)
     searches = []
     if large:
-        monkeypatch.setattr(knn_metric, "SMALL_BANK", 100)
-        monkeypatch.setattr(knn_metric, "QUERIES", 7)
-    real = knn_metric.WeightedKNNClassifier._search_by_faiss
+        monkeypatch.setattr(neighbour_votes, "SMALL_BANK", 100)
+        monkeypatch.setattr(neighbour_votes, "QUERIES", 7)
+    real = neighbour_votes.NeighbourVotes._search_by_faiss
     monkeypatch.setattr(
-        knn_metric.WeightedKNNClassifier,
+        neighbour_votes.NeighbourVotes,
         "_search_by_faiss",
         lambda self, features: searches.append(1) or real(self, features),
     )

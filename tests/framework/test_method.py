@@ -12,10 +12,10 @@ from solo_hcsc.commands.pretrain import parse, prepare, resolve
 from solo_hcsc.data import folders
 from solo_hcsc.data.images import read_image
 from solo_hcsc.evaluation.encoders import load_method
-from solo_hcsc.framework import method
-from solo_hcsc.framework.method import HCSC, spread
-from solo_hcsc.hcsc import coding, instances
+from solo_hcsc.framework.method import HCSC
+from solo_hcsc.hcsc import coding, instances, learner
 from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.learner import spread
 from solo_hcsc.hcsc.queue import KeyMemory
 
 TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
@@ -333,7 +333,7 @@ def test_images_of_one_class_train(tmp_path):
 
 
 def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, capsys):
-    monkeypatch.setattr(method, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
+    monkeypatch.setattr(learner, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
     prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2"])))
     assert "what HCSC keeps of 36 images takes 0.0 GB in every process and checkpoint" in capsys.readouterr().err
     prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"])))

@@ -7,9 +7,9 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
-from solo_hcsc.framework.method import add_option_flags, options_in
+from solo_hcsc.framework.option_flags import add_option_flags
 from solo_hcsc.hcsc.errors import ArgumentError
-from solo_hcsc.hcsc.options import PRESETS, Options
+from solo_hcsc.hcsc.options import PRESETS, Options, options_in
 
 
 def test_help_needs_no_torch():

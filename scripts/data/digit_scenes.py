@@ -1,0 +1,109 @@
+"""Writes pictures of handwritten digits on textures, with exact boxes, in the layout of PASCAL VOC; no download.
+
+    python scripts/data/digit_scenes.py datasets/digit-scenes
+    solo-hcsc detect RUN --dataset voc --data_dir datasets/digit-scenes ...
+
+Each picture is a texture of noise and waves with one to four of scikit-learn's digits on it, at random places, sizes and
+shades. Training pictures show digits of `solo-hcsc digits`' training images, test pictures those of its validation
+images.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
+from PIL import Image
+
+from solo_hcsc.data.digits import lay_out_digits
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+STROKE = 0.35  # share of full ink from which on a pixel belongs to its digit
+
+
+def texture(random: np.random.Generator, side: int) -> np.ndarray:
+    """(side, side, 3) from 0 to 0.55: smooth noise in two colours, with waves over it."""
+    colours = random.uniform(0.0, 0.45, (2, 3))
+    blend = np.zeros((side, side))
+    for cells in (4, 8, 16, 32):
+        grey = Image.fromarray(random.uniform(0, 255, (cells, cells)).astype("uint8"))
+        blend += np.asarray(grey.resize((side, side), Image.Resampling.BICUBIC)) / 255 / 4
+    across, down = np.meshgrid(np.arange(side), np.arange(side))
+    angle, length = random.uniform(0, np.pi), random.uniform(4, 20)
+    waves = np.sin((across * np.cos(angle) + down * np.sin(angle)) * 2 * np.pi / length)
+    shade = colours[0] + blend[..., None] * (colours[1] - colours[0])
+    return np.clip(shade + 0.06 * waves[..., None] + random.normal(0, 0.02, (side, side, 1)), 0, 0.55)
+
+
+def scene(
+    random: np.random.Generator, digits: list[tuple[int, np.ndarray]], side: int
+) -> tuple[Image.Image, list[tuple[int, tuple[int, int, int, int]]]]:
+    """A picture, and each digit with its box: the first and the last pixel that it inks, counted from 1."""
+    pixels, shown = texture(random, side), []
+    free = np.ones((side, side), dtype=bool)
+    for _ in range(random.integers(1, 5)):
+        label, grey = digits[random.integers(len(digits))]
+        size = int(random.integers(side // 5, side * 2 // 5))
+        ink = np.asarray(Image.fromarray(grey).resize((size, size), Image.Resampling.BICUBIC)) / 255.0
+        left, top = (int(place) for place in random.integers(0, side - size + 1, 2))
+        place = (slice(top, top + size), slice(left, left + size))
+        if not free[place].all():
+            continue
+        free[place] = False
+        light = random.uniform(0.8, 1.0, 3)
+        pixels[place] = pixels[place] * (1 - ink[..., None]) + light * ink[..., None]
+        rows, columns = (np.flatnonzero((ink > STROKE).any(axis=axis)) for axis in (1, 0))
+        shown.append((label, (left + columns[0] + 1, top + rows[0] + 1, left + columns[-1] + 1, top + rows[-1] + 1)))
+    return Image.fromarray((pixels * 255).astype("uint8")), shown
+
+
+def annotation(name: str, side: int, shown: list[tuple[int, tuple[int, int, int, int]]]) -> str:
+    """As PASCAL VOC has it."""
+    items = "".join(
+        f"<object><name>{escape(NAMES[label])}</name><difficult>0</difficult><bndbox>"
+        + "".join(f"<{key}>{corner}</{key}>" for key, corner in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+        + "</bndbox></object>\n"
+        for label, box in shown
+    )
+    size = f"<size><width>{side}</width><height>{side}</height><depth>3</depth></size>"
+    return f"<annotation><filename>{name}.jpg</filename>{size}\n{items}</annotation>\n"
+
+
+def write(folder: Path, counts: dict[str, int], side: int, seed: int) -> None:
+    """Writes so many pictures of each split."""
+    for part in ("ImageSets/Main", "Annotations", "JPEGImages"):
+        (folder / part).mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as unpacked:
+        root = lay_out_digits(Path(unpacked))
+        for number, (split, count) in enumerate(counts.items()):
+            random = np.random.default_rng([seed, number])
+            files = sorted((root / ("train", "val")[number]).glob("*/*.png"))
+            digits = [(int(file.parent.name), np.asarray(Image.open(file).convert("L"))) for file in files]
+            names = [f"{number}{place:05}" for place in range(count)]
+            for name in names:
+                picture, shown = scene(random, digits, side)
+                picture.save(folder / "JPEGImages" / f"{name}.jpg", quality=95)
+                (folder / "Annotations" / f"{name}.xml").write_text(annotation(name, side, shown))
+            (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where to write them; it must not be there yet")
+    parser.add_argument("--train", type=int, default=240, help="training pictures")
+    parser.add_argument("--test", type=int, default=60, help="test pictures")
+    parser.add_argument("--side", type=int, default=128, help="of a picture in pixels")
+    parser.add_argument("--seed", type=int, default=0)
+    flags = parser.parse_args()
+    if min(flags.train, flags.test) < 1 or flags.side < 32:
+        sys.exit("digit_scenes: give at least one picture of each kind, and a side of at least 32 pixels")
+    if flags.folder.exists():
+        sys.exit(f"digit_scenes: {flags.folder} is there already; remove it, or give another folder")
+    write(flags.folder, {"trainval": flags.train, "test": flags.test}, flags.side, flags.seed)
+    print(f"{flags.train} training and {flags.test} test pictures in {flags.folder}")
+
+
+if __name__ == "__main__":
+    main()
