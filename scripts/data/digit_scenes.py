@@ -3,8 +3,8 @@
     python scripts/data/digit_scenes.py datasets/digit-scenes
     solo-hcsc detect RUN --dataset voc --data_dir datasets/digit-scenes ...
 
-Each picture is a texture of noise and waves with one to four of scikit-learn's digits on it, at random places, sizes and
-shades. Training pictures show digits of `solo-hcsc digits`' training images, test pictures those of its validation
+Each picture is a texture of noise and waves with one to four of scikit-learn's digits on it, at random places, sizes
+and shades. Training pictures show digits of `solo-hcsc digits`' training images, test pictures those of its validation
 images.
 """
 

@@ -1,28 +1,12 @@
 """`solo-hcsc detect RUN`: trains a detector on an encoder, all of whose weights learn, and reports its precision."""
 
-import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from solo_hcsc.cli.console import announce, table
 from solo_hcsc.cli.errors import UserError, is_main_process
-from solo_hcsc.cli.flags import (
-    add_record_flags,
-    add_trainer_flags,
-    check_colours,
-    check_name,
-    encoder,
-    key_value,
-)
-from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, SHARE, Flags, Invocation, Parser, at_least, take, yes_or_no
-
-if TYPE_CHECKING:
-    from solo_hcsc.data.detection import AnnotatedImage
-    from solo_hcsc.evaluation.detecting import Detections
-    from solo_hcsc.evaluation.encoders import Encoder
-    from solo_hcsc.training.run import Run
+from solo_hcsc.cli.flags import add_record_flags, add_trainer_flags, check_colours, check_name, encoder, key_value
+from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, SHARE, Flags, Invocation, Parser, at_least, yes_or_no
 
 # MoCo's configurations R50-C4, which the paper follows; `voc` is for data of one's own in that layout.
 _SHARED: dict[str, Any] = {
@@ -37,6 +21,7 @@ _SHARED: dict[str, Any] = {
     "head": "c4",
     "anchor_sizes": None,
     "rois_per_image": 512,
+    "pool_size": 14,
     "precise_bn": 200,
     "horizontal_flip_prob": 0.5,
     "keep_empty": False,
@@ -65,261 +50,28 @@ _NOT_TAKEN = (
     "max_epochs min_epochs min_steps limit_train_batches limit_val_batches overfit_batches check_val_every_n_epoch"
     " val_check_interval num_sanity_val_steps fast_dev_run keep_best"
 ).split()
-_COLUMNS = {
-    "AP": "AP",
-    "AP50": "AP50",
-    "AP75": "AP75",
-    "AP50_11": "VOC AP50, 11 points",
-    "AP50_all": "VOC AP50, all points",
-}
-_MASK_COLUMNS = {"AP": "mask AP", "AP50": "mask AP50", "AP75": "mask AP75"}
 
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
-    import torch
-    from pytorch_lightning import seed_everything
-
-    from solo_hcsc.cli.devices import resolve_devices
-    from solo_hcsc.data.detection import DetectionImages, Sizes, collate, refuse_without_outlines, with_objects
-    from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.detector import DetectorSettings, make_detector
-    from solo_hcsc.evaluation.encoders import load_encoder
-    from solo_hcsc.training.checkpoints import EVALUATION
-    from solo_hcsc.training.detection import DetectorTraining, Schedule
-    from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
-    from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
-    from solo_hcsc.training.settings import Loop, Records, Wandb, check_wandb
-
-    started = time.monotonic()
-    gpus = torch.cuda.device_count()
-    devices = resolve_devices(flags if "sync_batchnorm" in flags.typed else flags.but(sync_batchnorm=gpus > 1), gpus)
-    if flags.batch_size % devices.processes:
-        raise UserError(f"--batch_size {flags.batch_size}: is shared by all {devices.processes} processes; they divide it")
-    if flags.masks:
-        check_masks()
-    train_images, test_images, classes = read_images(flags)
-    if flags.masks:
-        for images in (train_images, test_images):
-            refuse_without_outlines(images, f"--masks true: --dataset {flags.dataset}")
-    trained_on = train_images if flags.keep_empty else with_objects(train_images)
-    name = flags.name or f"detect-{flags.dataset}"
-    records, wandb = take(Records, flags, name=name, keep_best=None), take(Wandb, flags, name=name)
-    check_wandb(wandb)
-
-    taken = load_encoder(flags.pretrained_feature_extractor, flags.encoder, None, flags.encoder_args)
-    seed_everything(flags.seed, workers=True)
-    if flags.random_weights:
-        taken = without_weights(taken)
-    mean, std = colours(flags, taken)
-    detector = make_detector(taken, len(classes), take(DetectorSettings, flags, mean=mean, std=std))
-    model = DetectorTraining(detector, take(Schedule, flags), flags.weight_decay, flags.weight_decay_norm)
-
-    loading = Loading(flags.batch_size // devices.processes, flags.num_workers)
-    sizes = Sizes(flags.min_size_train, flags.max_size)
-    train_set = DetectionImages(trained_on, sizes, True, flags.masks, flags.horizontal_flip_prob)
-    test_set = DetectionImages(test_images, Sizes((flags.min_size_test,), flags.max_size), False)
-    batches = batches_per_epoch("--data_dir", len(train_set), loading.batch_size, devices, take(Loop, flags))
-    epochs = math.ceil(flags.max_steps * flags.accumulate_grad_batches / batches)
-    loop = take(Loop, flags, max_epochs=epochs, num_sanity_val_steps=0)
-    test_loader = loading.validation(test_set, devices.processes, collate, "--data_dir")
-    settings = {
-        **{key: value for key, value in vars(flags).items() if key not in _NOT_TAKEN},
-        "name": name,
-        "role": EVALUATION,
-        "optimizer": "sgd",
-        "encoder": taken.name,
-        "backbone_args": taken.settings,
-        "checkpoint_sha256": taken.fingerprint,
-        "classes": classes,
-        "mean": mean,
-        "std": std,
-        "precision": devices.precision,
-        "processes": devices.processes,
-        "sync_batchnorm": devices.sync_batchnorm,
-    }
-    resume, folder = flags.resume_from_checkpoint, new_folder(records, "detect")
-    is_trained = False
-    if resume is not None:
-        check_same_flags(resume, settings)
-        try:
-            check_resume(resume, model, loop)
-        except FinishedError:
-            is_trained, folder = True, resume.parent
-    training = Run(folder, devices, loop, records, wandb, settings, resume, [])
-    if not is_trained:
-        training.begin(model)
-    announce(taken.taken)
-    told = "its training is done; testing it" if is_trained else f"{flags.max_steps} iterations, batch {flags.batch_size}"
-    announce(
-        f"detect: {flags.head} on {taken.name}, {flags.dataset}: {len(train_set)} training and {len(test_set)} test "
-        f"images, {len(classes)} classes; {devices}; {told}; writing to {folder}"
-    )
-    if is_trained:
-        load_trained(model, resume)
-    else:
-        training.fit(model, loading.repeatable(train_set, loop.seed, devices.shards, collate), None)
-        folder = training.checkpoints.folder  # on which several processes have agreed
-        if training.trainer.global_step < flags.max_steps:
-            announce(f"stopped after {training.trainer.global_step} of {flags.max_steps} iterations: no result is written")
-            return training.report(started, "go on with --resume_from_checkpoint")
-    again = loading.repeatable(train_set, loop.seed, devices.shards, collate)  # from its first epoch, however trained
-    found = test(detector, again, test_loader, len(test_set), flags, training)
-    if is_main_process():
-        data = {
-            "name": flags.dataset,
-            "data_dir": str(flags.data_dir),
-            "train_images": len(train_set),
-            "val_images": len(test_set),
-            "classes": len(classes),
-            "crop_size": flags.min_size_test,
-        }
-        recorded = record(flags, settings, devices.processes > 1 and not devices.sync_batchnorm)
-        seconds = time.monotonic() - started
-        finish(flags, Invocation("detect", tuple(argv)), taken, test_images, found, classes, data, recorded, folder, seconds)
-    training.report(started, f"solo-hcsc summary {records.checkpoint_dir}")
-
-
-# ---- the data, the encoder ----
-
-
-def read_images(flags: Flags) -> tuple[list["AnnotatedImage"], list["AnnotatedImage"], tuple[str, ...]]:
-    """Training images, test images and the classes of both."""
-    from solo_hcsc.data.coco import read_coco
-    from solo_hcsc.data.pascal import CLASSES, find_folder, read_boxes
-
-    if flags.dataset == "coco":
-        train, classes = read_coco(flags.data_dir, flags.train_split)
-        return train, read_coco(flags.data_dir, flags.test_split, classes)[0], classes
-    if flags.dataset == "voc":
-        folder = find_folder(flags.data_dir)
-        train, classes = read_boxes(folder, flags.train_split)
-        return train, read_boxes(folder, flags.test_split, classes)[0], classes
-    folders = [flags.data_dir / year for year in ("VOC2007", "VOC2012")]
-    for folder in folders:
-        if not (folder / "ImageSets" / "Main").is_dir():
-            raise UserError(
-                f"--data_dir {flags.data_dir}: no folder {folder.name} with ImageSets/Main, Annotations and JPEGImages; "
-                "--dataset voc0712 trains on trainval of VOC2007 and VOC2012"
-            )
-    train = [image for folder in folders for image in read_boxes(folder, flags.train_split, CLASSES)[0]]
-    return train, read_boxes(folders[0], flags.test_split, CLASSES)[0], CLASSES
-
-
-def check_masks() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("pycocotools") is None:
-        raise UserError("masks need pycocotools; run: pip install 'solo_hcsc[coco]', or use --masks false")
-
-
-def without_weights(taken: "Encoder") -> "Encoder":
-    """The same encoder with random weights, for what pretraining is worth."""
-    from dataclasses import replace
-
-    from solo_hcsc.framework import make_encoder
-
-    fresh = make_encoder(taken.name, taken.settings)
-    return replace(taken, module=fresh, taken=f"encoder: {taken.name} with random weights")
-
-
-def colours(flags: Flags, taken: "Encoder") -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of the encoder's own images, but for what is typed."""
-    from solo_hcsc.framework.datasets import trained_colours
-
-    trained = dict(zip(("mean", "std"), trained_colours(taken.trained_with), strict=True))
-    mean, std = (
-        tuple(getattr(flags, name) if name in flags.typed or not trained[name] else trained[name])
-        for name in ("mean", "std")
-    )
-    return mean, std
-
-
-def load_trained(model: Any, checkpoint: Path) -> None:
-    from solo_hcsc.training.checkpoints import load_checkpoint, weights_in
-
-    model.load_state_dict(weights_in(load_checkpoint(checkpoint), checkpoint))
-
-
-# ---- the test ----
-
-
-def test(
-    detector: Any, train_loader: Any, test_loader: Any, images: int, flags: Flags, training: "Run"
-) -> list["Detections"]:
-    """What the detector finds, with batch norm's averages computed anew."""
-    from solo_hcsc.evaluation.detecting import Place, detect, set_batch_norm
-
-    trainer = training.trainer
-    place = Place(trainer.strategy.root_device, trainer.precision_plugin.forward_context)
-    synced = training.devices.sync_batchnorm and training.devices.processes > 1
-    detector = set_batch_norm(detector, train_loader, flags.precise_bn, place, flags.seed, synced)
-    return detect(detector, test_loader, images, place)
-
-
-def record(flags: Flags, settings: Mapping[str, Any], unsynced: bool) -> dict[str, Any]:
-    """What the result says of how it was measured, with what differs from the paper's protocol."""
-    protocol = PROTOCOLS[flags.dataset] | {"pool_size": POOLS["c4"]}
-    deviations = [name for name, value in protocol.items() if getattr(flags, name) != value]
-    deviations += ["sync_batchnorm"] if unsynced else []
-    names = (*protocol, "channel_order", "mean", "std", "precision", "processes", "sync_batchnorm", "seed")
-    return {**{name: settings[name] for name in names}, "deviations": deviations}
-
-
-def finish(
-    flags: Flags,
-    invocation: Invocation,
-    taken: "Encoder",
-    images: Sequence["AnnotatedImage"],
-    found: Sequence["Detections"],
-    classes: Sequence[str],
-    data: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    folder: Path,
-    seconds: float,
-) -> None:
-    """Writes the result and the sheet of pictures, and prints the table."""
     from solo_hcsc.data.detection import few
-    from solo_hcsc.evaluation.detection_ap import average_precisions
-    from solo_hcsc.evaluation.results import Result
+    from solo_hcsc.evaluation.detection import Detection, DetectionData, shown
     from solo_hcsc.report.detection import sheet, write_sheet
 
-    boxes = average_precisions(images, found, classes)
-    masks = average_precisions(images, found, classes, masks=True) if flags.masks else {}
-    each = {
-        name: boxes[name] | {f"mask_{key}": value for key, value in masks.get(name, {}).items()} for name in boxes
-    }
-    metrics = known(each.pop("mean"))
-    pictures: dict[str, str] = {}
-    if flags.pictures:
-        picture = sheet(images, found, few(images, flags.pictures), classes)
-        file, _ = write_sheet(picture, folder)
-        pictures = {"file": file.name, "title": picture.title, "caption": picture.caption}
-    all_settings = {**settings, "per_class": {name: known(one) for name, one in each.items()}, "pictures": pictures}
-    result = Result("detect", flags.method, data, metrics, all_settings, seconds)
-    result.write(folder / "detect.json", taken, invocation)
-    columns = [*_COLUMNS, *(f"mask_{name}" for name in _MASK_COLUMNS if masks)]
-    heads = [*_COLUMNS.values(), *(_MASK_COLUMNS.values() if masks else [])]
-    rows = [
-        (name, *(values.get(column, "-") for column in columns))
-        for name, values in (*((name, known(one)) for name, one in each.items()), ("mean", metrics))
-    ]
-    print(table(("class", *heads), rows))
-    without = [name for name, one in each.items() if math.isnan(one["AP"])]
-    remarks = [f"in percent, of {len(images)} test images"]
-    remarks += [f"left out of the mean, since no test image shows it: {', '.join(without)}"] if without else []
-    print("; ".join(remarks))
-    if pictures:
-        print(f"boxes in {min(flags.pictures, len(images))} test images: {folder / 'detections.png'}")
-
-
-def known(figures: Mapping[str, float]) -> dict[str, float]:
-    """Those that are numbers: there may be no large object, or none at all."""
-    return {name: value for name, value in figures.items() if not math.isnan(value)}
-
-
-# ---- flags ----
+    data = DetectionData.read(flags.dataset, flags.data_dir, flags.train_split, flags.test_split)
+    detection = Detection(flags, data, PROTOCOLS[flags.dataset])
+    if not detection.train():
+        return detection.run.report(detection.started, "go on with --resume_from_checkpoint")
+    found = detection.test()
+    if is_main_process():
+        figures, pictures = detection.figures(found), {}
+        if flags.pictures:
+            picture = sheet(data.test, found, few(data.test, flags.pictures), data.classes)
+            pictures = write_sheet(picture, detection.run.checkpoints.folder)
+        detection.write(figures, pictures, Invocation("detect", tuple(argv)))
+        print(shown(figures, len(data.test)))
+    detection.run.report(detection.started, f"solo-hcsc summary {flags.checkpoint_dir}")
 
 
 def parse(argv: Sequence[str]) -> Flags:
@@ -329,6 +81,7 @@ def parse(argv: Sequence[str]) -> Flags:
         raise UserError(f"--{given[0]}: detect counts iterations, --max_steps, and tests at the end; leave it out")
     protocol = PROTOCOLS[flags.dataset]
     chosen = {name: value for name, value in protocol.items() if getattr(flags, name) is None}
+    chosen |= {} if flags.pool_size else {"pool_size": POOLS[flags.head]}
     if flags.max_steps is not None and flags.lr_steps is None:  # at the same shares of another length
         chosen["lr_steps"] = tuple(
             round(step * flags.max_steps / protocol["max_steps"]) for step in protocol["lr_steps"]
@@ -338,7 +91,6 @@ def parse(argv: Sequence[str]) -> Flags:
         for name in ("lr_steps", "min_size_train", "anchor_sizes")
         if getattr(flags, name) is not None
     }
-    chosen["pool_size"] = flags.pool_size or POOLS[flags.head]
     splits = ("train2017", "val2017") if flags.dataset == "coco" else ("trainval", "test")
     for name, split in zip(("train_split", "test_split"), splits, strict=True):
         chosen[name] = getattr(flags, name) or split
@@ -377,8 +129,8 @@ def build_parser() -> Parser:
 
 def _add_encoder_flags(group: Any) -> None:
     told = (
-        "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or weights "
-        "of torchvision or timm"
+        "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or "
+        "weights of torchvision or timm"
     )
     group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=told)
     group.add_argument("--method", help="what made the checkpoint, for the tables, where no args.json beside it tells")
@@ -432,7 +184,9 @@ def _add_schedule_flags(group: Any) -> None:
     batch = "images per iteration, of all processes together"
     group.add_argument("--batch_size", type=int, default=16, bound=at_least(1), help=batch)
     group.add_argument("--lr", type=float, default=0.02, bound=POSITIVE, help="learning rate")
-    steps = "iterations at which it falls to a tenth; 18000 22000, for coco 120000 160000, or in proportion to --max_steps"
+    steps = (
+        "iterations at which it falls to a tenth; 18000 22000, for coco 120000 160000, or in proportion to --max_steps"
+    )
     group.add_argument("--lr_steps", type=int, nargs="*", bound=at_least(1), help=steps)
     group.add_argument("--warmup_steps", type=int, default=100, bound=NOT_NEGATIVE, help="iterations of linear warm-up")
     start = "share of the learning rate that the warm-up starts with"

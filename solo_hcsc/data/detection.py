@@ -44,8 +44,9 @@ class Objects:
     def __getitem__(self, chosen: np.ndarray) -> "Objects":
         """Those of a mask or of indexes."""
         places = np.arange(len(self))[chosen]
-        parts = (part[places] for part in (self.boxes, self.labels, self.ignored, self.crowds, self.areas))
-        return Objects(*parts, tuple(self.outlines[place] for place in places) if self.outlines else ())
+        outlines = tuple(self.outlines[place] for place in places) if self.outlines else ()
+        kept = {name: getattr(self, name)[places] for name in ("boxes", "labels", "ignored", "crowds", "areas")}
+        return Objects(**kept, outlines=outlines)
 
 
 def objects(
@@ -158,10 +159,10 @@ class DetectionImages(Dataset):
         width, height = self._side(item, random.choice(self.sizes.short))
         flipped = random.random() < self.flip_prob
         resized = picture.resize((width, height), Image.Resampling.BILINEAR)
-        boxes = shown.boxes * np.float32([width / item.width, height / item.height] * 2)
+        boxes = shown.boxes * np.array([width / item.width, height / item.height] * 2, dtype=np.float32)
         if flipped:
             resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-            boxes = boxes[:, [2, 1, 0, 3]] * np.float32([-1, 1, -1, 1]) + np.float32([width, 0, width, 0])
+            boxes = np.stack([width - boxes[:, 2], boxes[:, 1], width - boxes[:, 0], boxes[:, 3]], axis=1)
         target = {"boxes": torch.from_numpy(boxes), "labels": torch.from_numpy(shown.labels + 1)}
         if self.masks:
             target["masks"] = torch.from_numpy(_masks(shown, item, (width, height), flipped))

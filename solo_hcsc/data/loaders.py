@@ -170,9 +170,7 @@ class Loading:
     batch_size: int
     num_workers: int
 
-    def repeatable(
-        self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None
-    ) -> ResumableLoader:
+    def repeatable(self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None) -> ResumableLoader:
         """Shuffled batches without a last one that is not full, the same in every run of this seed."""
         images = RepeatableImages(dataset, seed)
         sampler = EpochSampler(images, seed, shards)

@@ -102,7 +102,7 @@ class Anchors(AnchorGenerator):
         scales: Any,
         aspect_ratios: Any,
         dtype: torch.dtype = torch.float32,
-        device: torch.device = torch.device("cpu"),
+        device: torch.device | str = "cpu",
     ) -> torch.Tensor:
         """(sizes x ratios, 4) around 0; a ratio is height over width at equal area."""
         sides = torch.as_tensor(scales, dtype=dtype, device=device)
@@ -124,9 +124,7 @@ class Proposals(RegionProposalNetwork):
     def compute_loss(
         self, objectness: torch.Tensor, deltas: torch.Tensor, labels: Any, targets: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        positive, negative = (
-            torch.where(torch.cat(chosen, dim=0))[0] for chosen in self.fg_bg_sampler(labels)
-        )
+        positive, negative = (torch.where(torch.cat(chosen, dim=0))[0] for chosen in self.fg_bg_sampler(labels))
         sampled, wanted = torch.cat([positive, negative]), torch.cat(labels)
         asked = self.fg_bg_sampler.batch_size_per_image * len(labels)
         boxes = F.l1_loss(deltas[positive], torch.cat(targets)[positive], reduction="sum")
@@ -362,13 +360,15 @@ def _fpn(encoder: Encoder, classes: int, settings: DetectorSettings) -> Generali
         rpn_anchor_generator=Anchors([[size] for size in sizes], strides),
         box_roi_pool=MultiScaleRoIAlign([str(n) for n in range(len(levels))], settings.pool_size, 2),
         box_batch_size_per_image=settings.rois_per_image,
-        **({"mask_roi_pool": MultiScaleRoIAlign([str(n) for n in range(len(levels))], 14, 2)} if settings.masks else {}),
+        **(
+            {"mask_roi_pool": MultiScaleRoIAlign([str(n) for n in range(len(levels))], 14, 2)} if settings.masks else {}
+        ),
     )
     return GeneralizedRCNN(model.backbone, model.rpn, model.roi_heads, Normalised(settings, max(32, strides[-2])))
 
 
 def feature_maps(encoder: Encoder) -> nn.Module:
-    """timm's `features_only` model with the encoder's weights: the last feature map of each stride, the finest first."""
+    """timm's `features_only` model with the encoder's weights: the last map of each stride, the finest first."""
     model = _features_only(encoder)
     weights = {key.replace(".", "_"): value for key, value in encoder.module.state_dict().items()}
     names = {key: key.removeprefix("model.").replace(".", "_") for key in model.state_dict()}

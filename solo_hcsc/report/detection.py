@@ -51,12 +51,12 @@ def sheet(
     return figures.Picture(NAME, "Boxes in test images", caption, draw)
 
 
-def write_sheet(picture: figures.Picture, folder: Path) -> list[Path]:
-    """The picture in a run's folder, for a page and for an eye: as SVG and as PNG."""
-    files = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
-    figures.write_svg(files[0], figures.to_svg(picture.name, picture.draw))
-    files[1].write_bytes(figures.to_png(picture.draw))
-    return files
+def write_sheet(picture: figures.Picture, folder: Path) -> dict[str, str]:
+    """The picture in a run's folder, as SVG for a page and as PNG for an eye; what a result says of it."""
+    file = folder / f"{picture.name}.svg"
+    figures.write_svg(file, figures.to_svg(picture.name, picture.draw))
+    file.with_suffix(".png").write_bytes(figures.to_png(picture.draw))
+    return {"file": file.name, "title": picture.title, "caption": picture.caption}
 
 
 def _draw_image(
@@ -84,6 +84,4 @@ def _draw_box(axes: "Axes", box: np.ndarray, x: float, y: float, colour: str, st
 
     sides = box[2] - box[0], box[3] - box[1]
     corner = (x + box[0], y + box[1])
-    axes.add_patch(
-        Rectangle(corner, *sides, fill=False, edgecolor=colour, linestyle=style, linewidth=width, zorder=4)
-    )
+    axes.add_patch(Rectangle(corner, *sides, fill=False, edgecolor=colour, linestyle=style, linewidth=width, zorder=4))

@@ -1,4 +1,4 @@
-"""Training a detector: its optimiser, and a learning rate that warms up and falls in steps, all counted in iterations."""
+"""Training a detector: its optimiser, and a learning rate that warms up and falls in steps, by iterations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -55,7 +55,7 @@ def recompute(model: nn.Module, batches: Iterable[Any], step: Callable[[Any], An
         batches: what `step` takes.
         step: runs the model on one.
     """
-    layers = [module for module in model.modules() if _keeps_averages(module)]
+    layers: list[Any] = [module for module in model.modules() if _keeps_averages(module)]
     found: dict[int, Moments] = {}
     hooks = [layer.register_forward_pre_hook(partial(_collect, found, place)) for place, layer in enumerate(layers)]
     try:
