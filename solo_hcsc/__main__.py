@@ -40,6 +40,7 @@ COMMANDS = {
         "pick": "the images worth labelling first, with the reason for each",
         "spread": "from few labels to labels of all images, with confidences",
     },
+    "solo-learn 1.0.6": {"solo": "run a script of its checkout, such as main_knn.py, with HCSC among its methods"},
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
 }
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from solo_hcsc.cli.console import judged
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
-from solo_hcsc.report import templating
+from solo_hcsc.report import svg, templating
 
 _METRIC_NAMES = {
     "acc1": "top-1",
@@ -98,14 +98,15 @@ def as_text(cell: str) -> str:
     return cell.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
-def html(rows: Sequence[SummaryRow]) -> str:
-    """The table as a page."""
+def html(rows: Sequence[SummaryRow], pictures: Sequence[svg.Shown] = ()) -> str:
+    """The table as a page, with pictures below it."""
     return templating.render(
         "summary.html.j2",
         title="Evaluation results",
         columns=[(name, _CLASSES.get(name, "")) for name in HEADER],
         rows=rows,
         footnote=_footnote(rows),
+        pictures=pictures,
     )
 
 
@@ -169,6 +170,7 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
     elif evaluation == "detect":
         kind = "Mask" if settings["masks"] else "Faster"
         said = [f"{kind} R-CNN {settings['head'].upper()}, {settings['max_steps']} iterations"]
+        said += ["random weights"] if settings["random_weights"] else []
     elif "config" in settings:
         said = [settings["config"]]
     other = [name for name in settings.get("deviations", []) if name != "features"]

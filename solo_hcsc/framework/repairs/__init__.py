@@ -6,18 +6,20 @@ and why, with a probe that tells whether it still does. Importing this package a
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.solo_learn import INSTALL, RELEASE, installed_solo, wrong_version
 from solo_hcsc.framework.repairs.fix import FIXES, apply
 from solo_hcsc.framework.repairs.stand_ins import import_solo, install
 from solo_hcsc.hcsc.errors import MissingPackage
 
 __all__ = ["FIXES", "apply"]
 
-if find_spec("solo") is None:
-    raise MissingPackage(
-        "solo-learn is missing; install it without its outdated pins: python -m pip install --no-deps solo-learn==1.0.2"
-    )
+_found = installed_solo()
+if _found is None:
+    raise MissingPackage(f"solo-learn is missing; install it without its outdated pins: {INSTALL}")
+if _found.version != RELEASE:
+    raise UserError(wrong_version(_found))
 install()  # before the modules below: `import solo` fails without the stand-ins
 import_solo()
 for _module in ("knn_metric", "lightning_hooks", "methods", "optimisation"):

@@ -1,0 +1,24 @@
+"""Hydra imports this in every program that uses it; only in solo-learn's does it do anything."""
+
+import sys
+from pathlib import Path
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from solo_hcsc.cli.solo_learn import HYDRA, installed_solo
+
+
+class HCSCSearchPath(SearchPathPlugin):
+    """Registers HCSC, and lets its configs be found by name beside those of the user's `--config-path`."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        found = installed_solo() if "solo.methods" in sys.modules else None
+        if found is None or found.version != HYDRA:
+            return
+        from solo_hcsc.checkout.register import CONFIGS, register  # takes torch and the checkout's own packages
+
+        register()
+        main = next((item.path for item in search_path.get_path() if item.provider == "main"), "")
+        folder = CONFIGS / Path(main.removeprefix("file://")).name.removesuffix("-multicrop")
+        search_path.append("solo_hcsc", str(folder if folder.is_dir() else CONFIGS / "custom"))

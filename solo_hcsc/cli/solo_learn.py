@@ -1,0 +1,42 @@
+"""Which solo-learn Python would import, told without importing it."""
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+RELEASE, HYDRA = "1.0.2", "1.0.6"
+INSTALL = f"python -m pip install --no-deps solo-learn=={RELEASE}"
+
+
+@dataclass(frozen=True)
+class SoloLearn:
+    """A solo-learn on this machine."""
+
+    version: str  # RELEASE, HYDRA, or what else it is
+    folder: Path  # of its package `solo`
+
+
+def installed_solo() -> SoloLearn | None:
+    """The solo-learn that `import solo` takes; None if there is none."""
+    spec = find_spec("solo")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return solo_in(Path(next(iter(spec.submodule_search_locations))))
+
+
+def solo_in(folder: Path) -> SoloLearn:
+    """The solo-learn of a package folder, told by its files: a checkout does not say its version."""
+    if (folder / "args" / "pretrain.py").is_file():
+        return SoloLearn(HYDRA, folder)
+    base = folder / "methods" / "base.py"
+    calls_it_encoder = base.is_file() and "self.encoder" in base.read_text(errors="replace")
+    return SoloLearn(RELEASE if calls_it_encoder else "1.0.3 to 1.0.5", folder)
+
+
+def wrong_version(found: SoloLearn) -> str:
+    """Why our own commands cannot use this solo-learn, and what to do."""
+    what = f"found solo-learn {found.version} in {found.folder}, and this command needs {RELEASE}"
+    if sys.path and found.folder.parent == Path(sys.path[0] or ".").resolve():
+        return f"{what}; you are in its checkout: type solo-hcsc instead of python -m solo_hcsc, or go elsewhere"
+    return f"{what}; take an environment of its own and run there: {INSTALL}"

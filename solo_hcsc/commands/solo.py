@@ -1,0 +1,63 @@
+"""`solo-hcsc solo SCRIPT ...`: a script of a solo-learn 1.0.6 checkout, with HCSC among its methods.
+
+`main_pretrain.py` and `main_linear.py` need none of this: Hydra, which they use, finds HCSC by itself.
+"""
+
+import runpy
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import read_json
+from solo_hcsc.cli.solo_learn import HYDRA, solo_in
+
+USAGE = """usage: solo-hcsc solo SCRIPT [its flags]
+
+Runs a script of a solo-learn 1.0.6 checkout, such as main_knn.py or main_umap.py, with HCSC among its methods.
+Without a GPU the script works on the CPU. main_pretrain.py and main_linear.py run by themselves:
+python main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml"""
+
+
+def run(argv: list[str]) -> None:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return
+    script = Path(argv[0]).resolve()
+    check_script(script, argv[0])
+    check_run(argv[1:])
+    sys.path.insert(0, str(script.parent))
+    sys.argv = [str(script), *argv[1:]]
+    try:
+        from solo_hcsc.checkout.register import register
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"solo-learn {HYDRA} needs {error.name}, which is not installed; run: pip install 'solo_hcsc[checkout]'"
+        ) from error
+    register()
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def check_script(script: Path, given: str) -> None:
+    """Refuses what is no script of a checkout of the right version."""
+    if not script.is_file():
+        raise UserError(f"{given}: there is no such script; give one of a solo-learn {HYDRA} checkout, as main_knn.py")
+    package = script.parent / "solo"
+    if not package.is_dir():
+        raise UserError(f"{given}: there is no solo-learn beside it; give a script of a {HYDRA} checkout")
+    found = solo_in(package).version
+    if found != HYDRA:
+        raise UserError(f"{given}: solo-learn {found} is beside it, and this command is for {HYDRA}")
+
+
+def check_run(flags: list[str]) -> None:
+    """Refuses a run of our own `pretrain`, whose args.json the checkout's scripts cannot read."""
+    for flag, value in pairwise(flags):
+        record = Path(value) / "args.json"
+        if flag == "--pretrained_checkpoint_dir" and record.is_file():
+            recorded = read_json(record)
+            if not (isinstance(recorded, dict) and isinstance(recorded.get("backbone"), dict)):
+                raise UserError(
+                    f"{value}: a run of solo-hcsc pretrain; "
+                    f"first run `solo-hcsc export {value} --format solo-learn --out FOLDER`, and give that folder"
+                )
