@@ -117,8 +117,14 @@ BROKEN_VOC = {
         lambda f: annotate(f, "2007_000004", (48, 60), [("personn", 0, 3, 40, 20)]),
         "000004.xml: unknown class 'personn'; did you mean person?",
     ),
-    "no image": (lambda f: (f / "JPEGImages/2007_000004.jpg").unlink(), "2007_000004.jpg: this image of test.txt is not"),
-    "no annotation": (lambda f: (f / "Annotations/2007_000004.xml").unlink(), "000004.xml: this annotation cannot be read"),
+    "no image": (
+        lambda f: (f / "JPEGImages/2007_000004.jpg").unlink(),
+        "2007_000004.jpg: this image of test.txt is not",
+    ),
+    "no annotation": (
+        lambda f: (f / "Annotations/2007_000004.xml").unlink(),
+        "000004.xml: this annotation cannot be read",
+    ),
     "no list": (lambda f: (f / "ImageSets/Main/test.txt").unlink(), "test.txt: cannot be read"),
     "no number": (of_xml("<ymax>", "<ymax>x"), "000004.xml: an object whose bndbox is not four numbers"),
     "odd size": (of_xml("<width>48", "<width>wide"), "000004.xml: its size is not two numbers"),
@@ -175,18 +181,33 @@ def of_json(change):
 
 
 BROKEN_COCO = {
-    "outside": (of_json(lambda c: c["annotations"][0].update(bbox=[30, 0, 40, 9])), "box 30 0 70 9 is outside of its image"),
+    "outside": (
+        of_json(lambda c: c["annotations"][0].update(bbox=[30, 0, 40, 9])),
+        "box 30 0 70 9 is outside of its image",
+    ),
     "unknown category": (of_json(lambda c: c["annotations"][0].update(category_id=7)), "unknown category 7"),
     "unlisted image": (
         of_json(lambda c: c["annotations"][0].update(image_id=7)),
         "annotation 1 is of image 7, which is not listed",
     ),
-    "no image": (lambda f: (f / "val2017" / f"{0:012}.jpg").unlink(), "000000000000.jpg: this image of instances_val2017"),
-    "no file": (lambda f: (f / "annotations" / "instances_val2017.json").unlink(), "no annotations/instances_val2017.json"),
+    "no image": (
+        lambda f: (f / "val2017" / f"{0:012}.jpg").unlink(),
+        "000000000000.jpg: this image of instances_val2017",
+    ),
+    "no file": (
+        lambda f: (f / "annotations" / "instances_val2017.json").unlink(),
+        "no annotations/instances_val2017.json",
+    ),
     "no json": (lambda f: (f / "annotations" / "instances_val2017.json").write_text("{"), "not readable as JSON"),
     "no list": (of_json(lambda c: c.pop("images")), "not annotations as COCO has them (no list of images)"),
-    "no box": (of_json(lambda c: c["annotations"][0].pop("bbox")), "not annotations as COCO has them (KeyError: 'bbox')"),
-    "two of a name": (of_json(lambda c: c["categories"][1].update(name="cat")), "two categories have the same id or name"),
+    "no box": (
+        of_json(lambda c: c["annotations"][0].pop("bbox")),
+        "not annotations as COCO has them (KeyError: 'bbox')",
+    ),
+    "two of a name": (
+        of_json(lambda c: c["categories"][1].update(name="cat")),
+        "two categories have the same id or name",
+    ),
     "other classes": (
         of_json(lambda c: c["categories"][1].update(name="cow")),
         "its categories are not those of the training images",

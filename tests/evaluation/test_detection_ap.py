@@ -141,9 +141,7 @@ def test_average_precision_by_hand():
     """Three objects. From the best detection on: right, a second one of it, right by half, wrong; one is missed."""
     scenes = [image([[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]], [0, 0, 0])]
     results = [
-        found(
-            [[0, 0, 10, 10], [0, 0, 10, 9], [20, 0, 30, 6], [100, 100, 110, 110]], [0, 0, 0, 0], [0.9, 0.8, 0.7, 0.6]
-        )
+        found([[0, 0, 10, 10], [0, 0, 10, 9], [20, 0, 30, 6], [100, 100, 110, 110]], [0, 0, 0, 0], [0.9, 0.8, 0.7, 0.6])
     ]
     figures = average_precisions(scenes, results, CLASSES)
     assert figures["cat"] is not figures["mean"]

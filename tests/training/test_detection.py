@@ -38,7 +38,11 @@ class Chain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3, stride=2), nn.BatchNorm2d(5)
+            nn.Conv2d(3, 4, 3, bias=False),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Conv2d(4, 5, 3, stride=2),
+            nn.BatchNorm2d(5),
         )
 
     def forward(self, images, targets=None):
@@ -108,4 +112,6 @@ def test_moments_of_parts_are_those_of_the_whole():
 
 def test_model_without_batch_norm_has_nothing_to_recompute():
     assert has_batch_norm(Chain())
-    assert not has_batch_norm(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.BatchNorm1d(2, track_running_stats=False)))
+    assert not has_batch_norm(
+        nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.BatchNorm1d(2, track_running_stats=False))
+    )
