@@ -3,20 +3,22 @@
     python scripts/data/digit_scenes.py datasets/digit-scenes
     solo-hcsc detect RUN --dataset voc --data_dir datasets/digit-scenes ...
 
-Each picture is a texture of noise and waves with one to four of scikit-learn's digits on it, at random places, sizes
+Each picture is a texture of noise and waves with one to five of scikit-learn's digits on it, at random places, sizes
 and shades. Training pictures show digits of `solo-hcsc digits`' training images, test pictures those of its validation
 images.
 """
 
-import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import numpy as np
 from PIL import Image
 
+from solo_hcsc.cli.errors import UserError, stop
+from solo_hcsc.cli.files import folder_written_whole
+from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, at_least
 from solo_hcsc.data.digits import lay_out_digits
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -43,14 +45,14 @@ def scene(
     """A picture, and each digit with its box: the first and the last pixel that it inks, counted from 1."""
     pixels, shown = texture(random, side), []
     free = np.ones((side, side), dtype=bool)
-    for _ in range(random.integers(1, 5)):
+    for _ in range(random.integers(1, 6)):
         label, grey = digits[random.integers(len(digits))]
         size = int(random.integers(side // 5, side * 2 // 5))
-        ink = np.asarray(Image.fromarray(grey).resize((size, size), Image.Resampling.BICUBIC)) / 255.0
-        left, top = (int(place) for place in random.integers(0, side - size + 1, 2))
-        place = (slice(top, top + size), slice(left, left + size))
-        if not free[place].all():
+        place = _free_place(random, free, size)
+        if place is None:
             continue
+        ink = np.asarray(Image.fromarray(grey).resize((size, size), Image.Resampling.BICUBIC)) / 255.0
+        left, top = place[1].start, place[0].start
         free[place] = False
         light = random.uniform(0.8, 1.0, 3)
         pixels[place] = pixels[place] * (1 - ink[..., None]) + light * ink[..., None]
@@ -59,10 +61,20 @@ def scene(
     return Image.fromarray((pixels * 255).astype("uint8")), shown
 
 
+def _free_place(random: np.random.Generator, free: np.ndarray, size: int) -> tuple[slice, slice] | None:
+    """Rows and columns of a square without another digit, if a few tries find one."""
+    for _ in range(20):
+        left, top = (int(place) for place in random.integers(0, len(free) - size + 1, 2))
+        place = slice(top, top + size), slice(left, left + size)
+        if free[place].all():
+            return place
+    return None
+
+
 def annotation(name: str, side: int, shown: list[tuple[int, tuple[int, int, int, int]]]) -> str:
     """As PASCAL VOC has it."""
     items = "".join(
-        f"<object><name>{escape(NAMES[label])}</name><difficult>0</difficult><bndbox>"
+        f"<object><name>{NAMES[label]}</name><difficult>0</difficult><bndbox>"
         + "".join(f"<{key}>{corner}</{key}>" for key, corner in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
         + "</bndbox></object>\n"
         for label, box in shown
@@ -90,18 +102,25 @@ def write(folder: Path, counts: dict[str, int], side: int, seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """What a user can mend becomes one line on stderr and exit code 2."""
+    try:
+        run(sys.argv[1:])
+    except UserError as error:
+        stop(str(error), 2)
+
+
+def run(argv: Sequence[str]) -> None:
+    parser = Parser("digit_scenes", "Writes pictures of digits on textures, with boxes, in the layout of PASCAL VOC.")
     parser.add_argument("folder", type=Path, help="where to write them; it must not be there yet")
-    parser.add_argument("--train", type=int, default=240, help="training pictures")
-    parser.add_argument("--test", type=int, default=60, help="test pictures")
-    parser.add_argument("--side", type=int, default=128, help="of a picture in pixels")
-    parser.add_argument("--seed", type=int, default=0)
-    flags = parser.parse_args()
-    if min(flags.train, flags.test) < 1 or flags.side < 32:
-        sys.exit("digit_scenes: give at least one picture of each kind, and a side of at least 32 pixels")
+    parser.add_argument("--train", type=int, default=240, bound=at_least(1), help="training pictures")
+    parser.add_argument("--test", type=int, default=60, bound=at_least(1), help="test pictures")
+    parser.add_argument("--side", type=int, default=128, bound=at_least(32), help="of a picture in pixels")
+    parser.add_argument("--seed", type=int, default=0, bound=NOT_NEGATIVE, help="of places, sizes, shades and textures")
+    flags = parser.parse(argv)
     if flags.folder.exists():
-        sys.exit(f"digit_scenes: {flags.folder} is there already; remove it, or give another folder")
-    write(flags.folder, {"trainval": flags.train, "test": flags.test}, flags.side, flags.seed)
+        raise UserError(f"{flags.folder}: is there already; remove it, or give another folder")
+    with folder_written_whole(flags.folder, lambda _: False) as part:
+        write(part, {"trainval": flags.train, "test": flags.test}, flags.side, flags.seed)
     print(f"{flags.train} training and {flags.test} test pictures in {flags.folder}")
 
 

@@ -65,7 +65,8 @@ def make_detector(encoder: Encoder, classes: int, settings: DetectorSettings) ->
         The detector. In training it maps images and targets to losses, in evaluation images to boxes, labels from 1 and
         scores in pixels of the given images; masks are those of the boxes, not yet of the image.
     """
-    return (_c4 if settings.head == "c4" else _fpn)(encoder, classes, settings)
+    made = (_c4 if settings.head == "c4" else _fpn)(encoder, classes, settings)
+    return made.train()  # Lightning leaves modules as they are, and trying an encoder has put it in evaluation mode
 
 
 # ---- what both share ----

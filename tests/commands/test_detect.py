@@ -201,6 +201,8 @@ def test_killed_run_goes_on_to_the_same_weights_and_figures(whole, voc, untraine
     ours, theirs = final(tmp_path), final(whole)
     assert differences(theirs["state_dict"], ours["state_dict"]) == []
     assert differences(theirs["optimizer_states"], ours["optimizer_states"]) == []
+    counts = [value for key, value in ours["state_dict"].items() if key.endswith("num_batches_tracked")]
+    assert {int(count) for count in counts} == {6}  # every batch norm has seen every iteration
     results = [json.loads(only(folder, "detect.json").read_text())["metrics"] for folder in (tmp_path, whole)]
     assert results[0] == results[1]
 

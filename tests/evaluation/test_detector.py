@@ -121,7 +121,8 @@ def test_parameters_are_those_of_the_published_configuration(classes, masks):
     made = make_detector(Encoder(module, "resnet50", {}, Path("x"), ""), classes, settings(masks=masks))
     ours = {renamed(name): tuple(value.shape) for name, value in made.named_parameters()}
     assert ours == published(classes, masks)
-    assert all(parameter.requires_grad for parameter in made.parameters())  # nothing is frozen
+    assert all(parameter.requires_grad for parameter in made.parameters())  # nothing is frozen,
+    assert all(module.training for module in made.modules())  # nor does batch norm keep the encoder's averages
     # A ResNet-50 without its classifier, the proposals' network, the extra batch norm, boxes, and masks.
     network = 1024 * (1024 * 9 + 1) + 75 * (1024 + 1)
     heads = 2 * 2048 + (5 * classes + 1) * (2048 + 1) + masks * (2048 * 256 * 4 + 256 + classes * 257)

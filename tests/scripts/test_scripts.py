@@ -61,7 +61,7 @@ def commands_of(script: Path, *arguments: str) -> list[tuple[str, list[str]]]:
 
 EVALUATIONS = sorted(
     path
-    for folder in ("clustering", "knn", "linear", "places", "semisup", "voc", "zeroshot")
+    for folder in ("clustering", "detect", "knn", "linear", "places", "semisup", "voc", "zeroshot")
     for path in (ROOT / "scripts" / folder).rglob("*.sh")
 )
 
