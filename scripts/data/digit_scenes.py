@@ -9,7 +9,6 @@ images.
 """
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from PIL import Image
 from solo_hcsc.cli.errors import UserError, stop
 from solo_hcsc.cli.files import folder_written_whole
 from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, at_least
-from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.data.digits import Digit, read_digits
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 STROKE = 0.35  # share of full ink from which on a pixel belongs to its digit
@@ -40,24 +39,26 @@ def texture(random: np.random.Generator, side: int) -> np.ndarray:
 
 
 def scene(
-    random: np.random.Generator, digits: list[tuple[int, np.ndarray]], side: int
+    random: np.random.Generator, digits: Sequence[Digit], side: int
 ) -> tuple[Image.Image, list[tuple[int, tuple[int, int, int, int]]]]:
     """A picture, and each digit with its box: the first and the last pixel that it inks, counted from 1."""
     pixels, shown = texture(random, side), []
     free = np.ones((side, side), dtype=bool)
     for _ in range(random.integers(1, 6)):
-        label, grey = digits[random.integers(len(digits))]
+        digit = digits[random.integers(len(digits))]
         size = int(random.integers(side // 5, side * 2 // 5))
         place = _free_place(random, free, size)
         if place is None:
             continue
-        ink = np.asarray(Image.fromarray(grey).resize((size, size), Image.Resampling.BICUBIC)) / 255.0
+        ink = np.asarray(digit.image.resize((size, size), Image.Resampling.BICUBIC)) / 255.0
         left, top = place[1].start, place[0].start
         free[place] = False
         light = random.uniform(0.8, 1.0, 3)
         pixels[place] = pixels[place] * (1 - ink[..., None]) + light * ink[..., None]
         rows, columns = (np.flatnonzero((ink > STROKE).any(axis=axis)) for axis in (1, 0))
-        shown.append((label, (left + columns[0] + 1, top + rows[0] + 1, left + columns[-1] + 1, top + rows[-1] + 1)))
+        shown.append(
+            (digit.label, (left + columns[0] + 1, top + rows[0] + 1, left + columns[-1] + 1, top + rows[-1] + 1))
+        )
     return Image.fromarray((pixels * 255).astype("uint8")), shown
 
 
@@ -87,18 +88,14 @@ def write(folder: Path, counts: dict[str, int], side: int, seed: int) -> None:
     """Writes so many pictures of each split."""
     for part in ("ImageSets/Main", "Annotations", "JPEGImages"):
         (folder / part).mkdir(parents=True)
-    with tempfile.TemporaryDirectory() as unpacked:
-        root = lay_out_digits(Path(unpacked))
-        for number, (split, count) in enumerate(counts.items()):
-            random = np.random.default_rng([seed, number])
-            files = sorted((root / ("train", "val")[number]).glob("*/*.png"))
-            digits = [(int(file.parent.name), np.asarray(Image.open(file).convert("L"))) for file in files]
-            names = [f"{number}{place:05}" for place in range(count)]
-            for name in names:
-                picture, shown = scene(random, digits, side)
-                picture.save(folder / "JPEGImages" / f"{name}.jpg", quality=95)
-                (folder / "Annotations" / f"{name}.xml").write_text(annotation(name, side, shown))
-            (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
+    for number, ((split, count), digits) in enumerate(zip(counts.items(), read_digits().values(), strict=True)):
+        random = np.random.default_rng([seed, number])
+        names = [f"{number}{place:05}" for place in range(count)]
+        for name in names:
+            picture, shown = scene(random, digits, side)
+            picture.save(folder / "JPEGImages" / f"{name}.jpg", quality=95)
+            (folder / "Annotations" / f"{name}.xml").write_text(annotation(name, side, shown))
+        (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names) + "\n")
 
 
 def main() -> None:

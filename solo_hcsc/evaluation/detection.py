@@ -50,6 +50,7 @@ _SHOWN = {
     "mask_AP50": "mask AP50",
     "mask_AP75": "mask AP75",
 }
+_PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
 _SEEN = ("channel_order", "mean", "std", "precision", "processes", "sync_batchnorm", "seed")  # in a result, too
 
 
@@ -148,6 +149,7 @@ class Detection:
         return {
             **vars(self.flags),
             "name": name,
+            "max_epochs": self.loop.max_epochs,
             "role": EVALUATION,
             "optimizer": "sgd",
             "encoder": self.encoder.name,
@@ -273,6 +275,8 @@ def _devices(flags: Flags) -> Devices:
     devices = resolve_devices(flags, gpus)
     if "sync_batchnorm" not in flags.typed:
         devices = replace(devices, sync_batchnorm=devices.accelerator == "gpu" and devices.processes > 1)
+    if devices.precision not in _PRECISIONS:
+        raise UserError(f"--precision {flags.precision}: detect computes in 32, 16 or bf16 (mixed); take one of them")
     if flags.batch_size % devices.processes:
         raise UserError(
             f"--batch_size {flags.batch_size}: is shared by {devices.processes} processes; give a multiple of that"

@@ -270,6 +270,7 @@ def test_detect_refuses(voc, coco, untrained, tmp_path, refused):
         (["--lr_steps", "9", "3"], "--lr_steps 9 3: give them in rising order"),
         (["--max_size", "44"], "--max_size 44: is below a shorter side"),
         (["--batch_size", "3", "--devices", "2"], "--batch_size 3: is shared by 2 processes"),
+        (["--precision", "64"], "--precision 64: detect computes in 32, 16 or bf16"),
         (["--batch_size", "8"], "--data_dir: 6 images do not fill one batch"),
         (["--dataset", "coco"], "no annotations/instances_train2017.json"),
         (["--data_dir", voc / "VOC2007"], "no folder VOC2007 with ImageSets/Main"),

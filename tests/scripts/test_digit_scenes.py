@@ -1,4 +1,4 @@
-"""Pictures of digits on textures: boxes are exact, the same seed gives the same pictures, and nothing is half written."""
+"""Pictures of digits on textures: boxes are exact, and the same seed gives the same pictures."""
 
 import subprocess
 import sys
