@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from solo_hcsc.cli.errors import UserError, in_flags, started_by_lightning, stop
-from solo_hcsc.cli.parser import nearest
+from solo_hcsc.cli.parser import as_typed, nearest
 from solo_hcsc.cli.quiet import quiet
 from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
 from solo_hcsc.version import __version__
@@ -52,7 +52,7 @@ def main() -> None:
     except (UserError, ArgumentError, MissingPackage) as error:
         # Lightning kills the main process as soon as one that it started ends with another code than 0.
         message = str(error) if isinstance(error, UserError) else in_flags(str(error))
-        stop(message, 0 if started_by_lightning() else 2, getattr(error, "alone", False))
+        stop(as_typed(message, sys.argv), 0 if started_by_lightning() else 2, getattr(error, "alone", False))
     except KeyboardInterrupt:
         stop("interrupted", 130)
 

@@ -75,9 +75,9 @@ class HCSC(Learner, BaseMomentumMethod):
 
     def _begin(self, num_images: int, crops: Any = None) -> None:
         chosen, why = suitable_levels(self.given, num_images)
+        self.begin(options_in(self.given | chosen), num_images, self.cfg.seed, crops)
         if why and crops is not None:
             self.tell(why)
-        self.begin(options_in(self.given | chosen), num_images, self.cfg.seed, crops)
         self.cfg.hcsc_options = OmegaConf.create(self.options.as_dict())  # recorded in args.json
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def _chosen_gpus(flags: Namespace, available: int) -> list[int]:
     text = "1" if flags.devices is None else str(flags.devices)
     if text in ("auto", "-1"):
         return list(range(available))
-    if "," in text:
+    if "," in text or text == "0":  # no number of GPUs: the first one, as solo-learn 1.0.4's files have it
         return _gpu_indexes("--devices", text, available)
     count = _positive("--devices", text)
     if count > available:
@@ -110,6 +110,8 @@ def _gpu_indexes(flag: str, text: str, available: int) -> list[int]:
 def _process_count(flags: Namespace) -> int:
     if flags.devices in (None, "auto", "-1"):
         return _positive("--num_processes", flags.num_processes or 1)
+    if "," in flags.devices or flags.devices == "0":  # indexes of GPUs, which mean nothing here; so it is with --gpus
+        return 1
     return _positive("--devices", flags.devices)
 
 

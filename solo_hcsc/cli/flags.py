@@ -45,6 +45,8 @@ EXPORTS = {  # formats of `solo-hcsc export`, and how their files may end
     "onnx": (".onnx",),
     "detectron2": (".pkl",),
 }
+_LATER_METHODS = {"vibcreg": "1.0.3", "supcon": "1.0.4", "mocov3": "1.0.5", "mae": "1.0.6"}  # and solo-learn's release
+_LATER_ENCODERS = {"poolformer": "1.0.3", "convnext": "1.0.4", "wide_resnet": "1.0.4"}  # what their names begin with
 METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
 ONE = at_least(1)
 LONGEST_NAME = 200  # bytes; the ID, the epoch and the step follow it in a checkpoint's name, of 255 at most
@@ -57,13 +59,23 @@ def method_names() -> list[str]:
 
 def check_method(name: str, flag: str = "--method") -> None:
     known = method_names()
+    if name not in known and name in _LATER_METHODS:
+        raise UserError(f"{flag} {name}: {_came_later(name, _LATER_METHODS[name])}")
     if name not in known:
         near = nearest(name, known)
         raise UserError(f"{flag} {name}: unknown; {near + ' or ' if near else ''}choose from {', '.join(known)}")
 
 
+def _came_later(name: str, release: str) -> str:
+    return f"solo-learn 1.0.2 does not have {name}; it came with {release}"
+
+
 def encoder(text: str) -> str:
     """A name of solo-learn's, or `timm/` and a name of timm's, which is looked at later: timm takes seconds."""
+    for family, release in _LATER_ENCODERS.items():
+        if text.startswith(family):
+            hint = "" if family == "wide_resnet" else f"; {TIMM}{text} is timm's"
+            raise ArgumentTypeError(_came_later(text, release) + hint)
     if text not in ENCODERS and not text.startswith(TIMM):
         near = nearest(text, ENCODERS)
         raise ArgumentTypeError(
@@ -90,7 +102,7 @@ def _add(group: Any, *rows: tuple[str, Any, Any, Bound | None, str]) -> None:
             settings |= {"nargs": "?", "const": True}
         elif isinstance(kind, tuple):
             settings |= {"type": str, "choices": kind}
-        elif isinstance(default, list):
+        if isinstance(default, list):
             settings |= {"nargs": "+"}
         group.add_argument(f"--{name}", **settings)
 
@@ -125,6 +137,7 @@ def check_colours(flags: Namespace) -> None:
             raise UserError(f"--{name}: give three values, one for each colour")
 
 
+_OWN_SIZE = "CIFAR's 32 and STL-10's 96 if not given"
 # One value for all pipelines, or one for each. solo-learn requires the colour jitter; ours is MoCo v2's.
 _PIPELINE = (
     ("brightness", float, [0.4], NOT_NEGATIVE, "strength of brightness jitter, per pipeline"),
@@ -136,7 +149,14 @@ _PIPELINE = (
     ("horizontal_flip_prob", float, [0.5], SHARE, "probability of a flip, per pipeline"),
     ("gaussian_prob", float, [0.5], SHARE, "probability of a blur, per pipeline"),
     ("solarization_prob", float, [0.0], SHARE, "probability of solarisation, per pipeline"),
-    ("crop_size", int, [224], ONE, "side of the crops in pixels, per pipeline; the first is the large one"),
+    ("equalization_prob", float, [0.0], SHARE, "probability of equalising the histogram, per pipeline"),
+    (
+        "crop_size",
+        int,
+        [224],
+        ONE,
+        f"side of the crops in pixels, per pipeline; the first is the large one; {_OWN_SIZE}",
+    ),
     ("min_scale", float, [0.08], POSITIVE_SHARE, "smallest share of the image that a crop covers, per pipeline"),
     ("max_scale", float, [1.0], POSITIVE_SHARE, "largest share of the image that a crop covers, per pipeline"),
 )
@@ -155,7 +175,7 @@ def add_augmentation_flags(parser: Parser) -> None:
 def add_evaluated_images_flags(parser: Parser) -> Any:
     """Which images, for an evaluation: as in pretraining, but for what is typed."""
     group = add_dataset_flags(parser)
-    _add(group, ("crop_size", int, [224], ONE, "side of the images in pixels"))
+    _add(group, ("crop_size", int, [224], ONE, f"side of the images in pixels; {_OWN_SIZE}"))
     parser.change("dataset", default=None, help="which data set; as in pretraining if not given, like its folders")
     return group
 
@@ -185,7 +205,7 @@ def add_method_flags(parser: Parser) -> None:
         ("init_weights", str, None, None, _INIT_WEIGHTS),
         ("zero_init_residual", bool, False, None, "start each residual block of a ResNet as the identity"),
         ("patch_size", int, 16, ONE, "side of a ViT's patches"),
-        *_optimiser(lr, ("sgd", "adam", "adamw"), "warmup_cosine"),
+        *_optimiser(lr, ("sgd", "lars", "adam", "adamw"), "warmup_cosine"),
         ("grad_clip_lars", bool, False, None, "LARS: never enlarge a step"),
         ("eta_lars", float, 1e-3, None, "LARS: trust coefficient"),
         ("min_lr", float, 0.0, None, "where the cosine ends"),
@@ -205,7 +225,10 @@ def add_linear_flags(parser: Parser) -> None:
         group,
         *_FOREIGN,
         ("patch_size", int, 16, None, SUPPRESS),
-        *_optimiser("learning rate", ("sgd", "adam"), "reduce"),
+        *_optimiser("learning rate", ("sgd", "lars", "adam"), "reduce"),
+        ("min_lr", float, 0.0, None, "where warmup_cosine ends"),
+        ("warmup_start_lr", float, 0.0, None, "where warmup_cosine starts"),
+        ("warmup_epochs", int, 10, NOT_NEGATIVE, "epochs of linear warm-up in warmup_cosine"),
     )
     _add_decay_steps(group)
     parser.hide("classifier_lr")
@@ -218,7 +241,7 @@ def _optimiser(lr: str, optimisers: tuple[str, ...], scheduler: str) -> tuple[An
         ("classifier_lr", float, 0.3, NOT_NEGATIVE, "learning rate of the online classifier"),
         ("weight_decay", float, 0.0001, NOT_NEGATIVE, "weight decay"),
         ("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
-        ("optimizer", optimisers, "sgd", None, "optimiser"),
+        ("optimizer", optimisers, "sgd", None, "optimiser; lars means --optimizer sgd --lars"),
         ("lars", bool, False, None, "scale SGD's steps layer by layer (LARS)"),
         ("exclude_bias_n_norm", bool, False, None, "LARS: leave biases and norms out"),
         ("scheduler", SCHEDULERS, scheduler, None, "learning rate schedule"),
@@ -323,7 +346,7 @@ _CHECKPOINT = (
 def add_checkpoint_flags(parser: Parser) -> Any:
     """Which checkpoint; for every evaluation."""
     group = parser.add_argument_group("encoder")
-    group.add_argument("--pretrained_feature_extractor", "--pretrained_checkpoint_dir", type=Path, help=_CHECKPOINT)
+    group.add_argument("--pretrained_feature_extractor", type=Path, help=_CHECKPOINT)
     group.add_argument("--method", help="what made the checkpoint, for the tables, where no args.json beside it tells")
     return group
 
@@ -385,6 +408,17 @@ def add_way_flags(group: Any) -> None:
     )
 
 
+def _path(images: str) -> dict[str, Any]:
+    """Of a folder that is not below --data_dir."""
+    return {"type": lambda text: Path(text).absolute(), "help": f"{images} images, wherever they are"}
+
+
+def data_format(text: str) -> str:
+    if text != "image_folder":
+        raise ArgumentTypeError(f"{text}: images are read from folders (image_folder)")
+    return text
+
+
 def knn_parser(command: str, description: str) -> Parser:
     """The flags of commands that classify by a frozen encoder's nearest features."""
     parser = Parser(command, description, "--pretrained_feature_extractor PATH [flags]")
@@ -392,9 +426,14 @@ def knn_parser(command: str, description: str) -> Parser:
     _add(
         parser.add_argument_group("KNN"),
         ("k", int, [10, 20, 100, 200], ONE, "neighbours to try; the best is reported"),
-        ("temperature", float, 0.07, POSITIVE, "of the votes' weights (cosine)"),
-        ("distance_function", ("cosine", "euclidean"), "cosine", None, "between features"),
+        ("temperature", float, [0.07], POSITIVE, "of the votes' weights (cosine); of several, each is tried"),
+        ("distance_function", ("cosine", "euclidean"), ["cosine"], None, "between features; of several, each is tried"),
     )
+    parser.add_argument_group("data").add_argument("--train_data_path", dest="train_dir", **_path("training"))
+    parser.add_argument_group("data").add_argument("--val_data_path", dest="val_dir", **_path("validation"))
+    _add(parser.add_argument_group("data"), ("data_format", data_format, "image_folder", None, SUPPRESS))
+    told = "the encoder's features, what the method's projector makes of them, or both, one after the other"
+    parser.change("features", nargs="+", default=["backbone"], help=told)
     return parser
 
 
@@ -526,6 +565,17 @@ def add_wandb_flags(parser: Parser, name: str = "name of the run") -> None:
     )
 
 
+def add_resume_flags(group: Any) -> None:
+    """For a run that can find its own checkpoint."""
+    found = "go on from the newest checkpoint below --checkpoint_dir of a run with the same flags, or start anew"
+    young = "--auto_resume looks at checkpoints this young only"
+    _add(
+        group,
+        ("auto_resume", bool, False, None, found),
+        ("auto_resumer_max_hours", int, 36, None, young),
+    )
+
+
 def check_training(flags: Namespace) -> None:
     """Refuses flags of a training that do not go together."""
     check_colours(flags)
@@ -536,7 +586,7 @@ def check_training(flags: Namespace) -> None:
     check_name(flags)
     if flags.scheduler == "step" and not flags.lr_decay_steps:
         raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
-    if flags.lars and flags.optimizer != "sgd":
+    if flags.lars and flags.optimizer not in ("sgd", "lars"):
         raise UserError(f"--lars works with --optimizer sgd, not {flags.optimizer}")
 
 

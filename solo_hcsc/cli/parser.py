@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +12,14 @@ from typing import Any, NoReturn, TypeVar
 from solo_hcsc.cli.errors import UserError
 
 Settings = TypeVar("Settings")
+
+SYNONYMS = {  # flags as releases of solo-learn other than 1.0.2 call them, and what they are here
+    "--backbone": "--encoder",
+    "--feature_type": "--features",
+    "--output_dim": "--proj_output_dim",
+    "--pretrained_checkpoint_dir": "--pretrained_feature_extractor",
+}
+_OTHERWISE = {"--train_data_path": "--train_dir", "--val_data_path": "--val_dir"}  # whose values are not the same
 
 
 @dataclass(frozen=True)
@@ -90,10 +99,14 @@ class _Help(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
         says_nothing = isinstance(default, bool) or default in (None, "", argparse.SUPPRESS)
-        if action.help is None or action.required or says_nothing:
-            return action.help
+        if action.help is None:
+            return None
+        also = [new for new, ours in SYNONYMS.items() if ours in action.option_strings]
+        told = "; also ".join([action.help, *also])
+        if action.required or says_nothing:
+            return told
         shown = " ".join(map(str, default)) if isinstance(default, list) else default
-        return f"{action.help} ({shown})".replace("%", "%%")
+        return f"{told} ({shown})".replace("%", "%%")
 
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         return "N" if action.type in (int, float, count_or_share) else "X"
@@ -143,7 +156,7 @@ class Parser(_Container, argparse.ArgumentParser):
 
     def parse_part(self, argv: Iterable[str]) -> tuple[Flags, list[str]]:
         """The flags that this parser knows, and the other words."""
-        words = list(argv)
+        words = [in_our_words(word) for word in argv]
         flags, others = self.parse_known_args(words)
         for action in self._actions:
             if (bound := getattr(action, "bound", None)) is not None:
@@ -184,6 +197,8 @@ class Parser(_Container, argparse.ArgumentParser):
 def _explain(word: str, known: Iterable[str]) -> str:
     if word in _GONE:
         return f"{word} no longer exists in Lightning 2; leave it out"
+    if word in _OTHER_RELEASES:
+        return f"{word}: {_OTHER_RELEASES[word]}"
     return f"unknown flag or stray value {word}: {nearest(word, known) or 'see --help for the known ones'}"
 
 
@@ -191,6 +206,21 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """`did you mean X?`, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"did you mean {prefix}{near[0]}?" if near else ""
+
+
+def in_our_words(word: str) -> str:
+    """A flag of another release of solo-learn, maybe with `=value`, as it is called here; all else as it is."""
+    name, equals, value = word.partition("=")
+    return SYNONYMS.get(name, name) + equals + value
+
+
+def as_typed(message: str, argv: Iterable[str]) -> str:
+    """A message with the flags called as in the command line that it answers."""
+    typed = {word.partition("=")[0] for word in argv}
+    for name, ours in (SYNONYMS | _OTHERWISE).items():
+        if name in typed and ours not in typed:
+            message = re.sub(rf"{ours}\b", name, message)
+    return message
 
 
 def take(kind: type[Settings], flags: argparse.Namespace, **others: Any) -> Settings:
@@ -245,4 +275,13 @@ _GONE = {
         " process_position stochastic_weight_avg tpu_cores track_grad_norm truncated_bptt_steps weights_save_path"
         " weights_summary"
     ).split()
+}
+_SMALL_CROPS = "small crops are now given as in --crop_size 224 96 --num_crops_per_aug 2 6"
+_OTHER_RELEASES = {  # flags of solo-learn before and after 1.0.2, and what to do instead
+    "--multicrop": _SMALL_CROPS,
+    "--num_crops": _SMALL_CROPS,
+    "--num_small_crops": _SMALL_CROPS,
+    "--scheduler_interval": "the learning rate changes after each epoch, as in solo-learn 1.0.2; leave it out",
+    "--no_channel_last": "decides only how fast later releases of solo-learn are; leave it out",
+    "--num_nodes_horovod": "horovod no longer exists in Lightning 2; use --num_nodes",
 }

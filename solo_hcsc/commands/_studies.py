@@ -46,7 +46,7 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
         check_labelled(flags)
         pretrain.check_flags(flags)
         check_wandb(take(Wandb, flags))
-        take(ImageSource, flags).located(needs_val=True)
+        ImageSource.of_flags(flags).located(needs_val=True)
     except ArgumentError as error:
         raise ArgumentError(f"{name}: {error}") from error
     except UserError as error:
@@ -178,7 +178,7 @@ def check_images(flags: Namespace, first: Namespace) -> None:
     from solo_hcsc.framework.datasets import one_split
     from solo_hcsc.study.runner import check_same_images
 
-    source = take(ImageSource, first).located(needs_val=True)
+    source = ImageSource.of_flags(first).located(needs_val=True)
     if not source.in_folders:  # whose images are always the same
         return
     dataset: Any = one_split(source, "train")

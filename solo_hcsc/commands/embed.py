@@ -165,7 +165,7 @@ def facts_of(embedder: "Embedder", found: "Embeddings", flags: Namespace, column
     from solo_hcsc.evaluation.results import describe_data, versions
 
     encoder, source = embedder.frozen.encoder, embedder.source
-    seen = {"mean": source.mean, "std": source.std} if source.follows_crop_size else {}
+    seen = {} if source.has_own_colours else {"mean": source.mean, "std": source.std}
     tree = {} if found.similarities is None else {"outlier_below": far_below(found.similarities[:, 0])}
     return {
         "run": str(encoder.checkpoint),

@@ -16,7 +16,12 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.framework.datasets import evaluation_sets
 
     source = evaluated_images(flags).located(needs_val=True)
-    settings = take(FeatureSettings, flags), take(Voting, flags), take(Loading, flags)
+    settings = (
+        take(FeatureSettings, flags, features="backbone"),
+        flags.features,
+        take(Voting, flags),
+        take(Loading, flags),
+    )
     evaluate(*settings, source, lambda crop: evaluation_sets(source, crop, crop), Invocation("knn", tuple(argv)))
 
 

@@ -5,8 +5,9 @@ from argparse import Action, Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.flags import add_cache_flag, check_labelled_checkpoint, probe_parser
+from solo_hcsc.cli.flags import add_cache_flag, add_resume_flags, check_labelled_checkpoint, probe_parser
 from solo_hcsc.cli.parser import POSITIVE, Invocation, Parser
 
 # The paper's appendix B; all with momentum 0.9.
@@ -24,6 +25,18 @@ SWEEP = [0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0]
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
+    from solo_hcsc.training.resume import FinishedError
+
+    try:
+        evaluate(flags, argv)
+    except FinishedError as finished:
+        if not flags.auto_resume:
+            raise
+        announce(f"nothing to do: {finished}")
+
+
+def evaluate(flags: Namespace, argv: Sequence[str]) -> None:
+    """Trains the classifier, or one for each learning rate, and writes the result."""
     from solo_hcsc.data.folders import classes_of
     from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.models import Sweep
@@ -111,4 +124,5 @@ def build_parser(defaults: dict[str, Any]) -> Parser:
         help=f"trains a classifier for each learning rate at once, on the same features ({' '.join(map(str, SWEEP))})",
     )
     add_cache_flag(parser)
+    add_resume_flags(parser.add_argument_group("records"))
     return parser

@@ -22,6 +22,7 @@ from solo_hcsc.cli.flags import (
     add_dataset_flags,
     add_method_flags,
     add_record_flags,
+    add_resume_flags,
     add_trainer_flags,
     check_method,
     check_training,
@@ -57,6 +58,7 @@ def run(argv: Sequence[str]) -> None:
     work = prepare(job)
     source = "--train_dir" if flags.data_fraction == 1 else f"--data_fraction {flags.data_fraction:g}"
     batches = batches_per_epoch(source, work.images, job.loading.batch_size, job.devices, job.loop)
+    check_centroids(flags, work.images, batches * job.loading.batch_size)
     try:
         resume = find_resume(
             take(Resume, flags, recorded=work.flags, given=flags.given), job.folder.parent, job.loop, work.model
@@ -162,7 +164,7 @@ def resolve(flags: Flags) -> Job:
     name = flags.name or f"{flags.method}-{flags.dataset}"
     records, wandb = take(Records, flags, name=name), take(Wandb, flags, name=name)
     check_wandb(wandb)
-    source = take(ImageSource, flags).located(needs_val=False)
+    source = ImageSource.of_flags(flags).located(needs_val=False)
     settings = pretraining_settings(flags, source, devices, dali_device)
     settings |= {"name": name, "role": "pretraining", **shorter}
     if flags.method == "dino" and flags.warmup_teacher_temperature_epochs > flags.max_epochs:
@@ -300,7 +302,15 @@ def parse(argv: Sequence[str]) -> Flags:
 
     from solo_hcsc.framework import load_methods
 
-    return build_parser(load_methods()[method]).parse(argv)
+    flags = build_parser(load_methods()[method]).parse(argv)
+    if "num_crops_per_aug" not in flags.typed and pipelines(flags) == 2:  # as solo-learn's files before that flag
+        return flags.but(num_crops_per_aug=[1, 1])
+    return flags
+
+
+def pipelines(flags: Namespace) -> int:
+    """How many pipelines the augmentation flags describe."""
+    return max(len(getattr(flags, name)) for name in AUGMENTATIONS)
 
 
 def method_in(argv: Sequence[str]) -> str | None:
@@ -322,7 +332,7 @@ def refuse_early(argv: Sequence[str]) -> None:
         words = [word for word in others if word.startswith("--")]
         shared.refuse(words, [f"--{name}" for name in (*METHOD_HELP, *options)])
     if flags.dataset == "custom":
-        take(ImageSource, flags).located(needs_val=False)
+        ImageSource.of_flags(flags).located(needs_val=False)
 
 
 def build_parser(method: type | None) -> Parser:
@@ -352,14 +362,7 @@ def build_parser(method: type | None) -> Parser:
     add_method_flags(parser)
     add_trainer_flags(parser, max_epochs=100)
     group = add_record_flags(parser, best=("val_acc1", "val_knn_acc1"))
-    group.add_argument(
-        "--auto_resume",
-        action="store_true",
-        help="go on from the newest checkpoint below --checkpoint_dir of a run with the same flags, or start anew",
-    )
-    group.add_argument(
-        "--auto_resumer_max_hours", type=int, default=36, help="--auto_resume looks at checkpoints this young only"
-    )
+    add_resume_flags(group)
     group.add_argument(
         "--auto_umap", action="store_true", help="a UMAP picture of the validation features (needs the extra umap)"
     )
@@ -388,8 +391,9 @@ def check_flags(flags: Flags) -> None:
             raise UserError(f"--{name}: is for solo-learn's own encoders; give timm's settings with --encoder_args")
     if flags.encoder_args and not of_timm:
         raise UserError(f"--encoder_args {flags.encoder_args[0]}: is for --encoder {TIMM}NAME, not {flags.encoder}")
-    if "vit" in flags.encoder and flags.patch_size > flags.crop_size[0] and not of_timm:
-        raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {flags.crop_size[0]}")
+    size = ImageSource.of_flags(flags).crop_size[0]
+    if "vit" in flags.encoder and flags.patch_size > size and not of_timm:
+        raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {size}")
     _check_data_flags(flags)
     _check_crops(flags)
     _check_method_flags(flags)
@@ -431,6 +435,8 @@ def _check_data_flags(flags: Namespace) -> None:
         raise UserError("--knn_eval needs labels, and --no_labels says there are none; leave one out")
     if flags.keep_best == "val_knn_acc1" and not flags.knn_eval:
         raise UserError("--keep_best val_knn_acc1 needs --knn_eval, of pretraining; use val_acc1")
+    if flags.dali and any(flags.equalization_prob):
+        raise UserError("--equalization_prob: --dali cannot equalise; leave out one of them")
     if flags.skip_unreadable and flags.dali:
         raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
     if flags.skip_unreadable and flags.dataset in ("cifar10", "cifar100", "stl10"):
@@ -438,19 +444,17 @@ def _check_data_flags(flags: Namespace) -> None:
 
 
 def _check_crops(flags: Namespace) -> None:
-    counts = {name: len(getattr(flags, name)) for name in AUGMENTATIONS}
-    pipelines = max(counts.values())
-    for name, count in counts.items():
-        if count not in (1, pipelines):
-            raise UserError(f"--{name}: give one value, or {pipelines} as the other augmentation flags")
-    if len(flags.num_crops_per_aug) != pipelines:
+    count = pipelines(flags)
+    for name in AUGMENTATIONS:
+        if len(getattr(flags, name)) not in (1, count):
+            raise UserError(f"--{name}: give one value, or {count} as the other augmentation flags")
+    if len(flags.num_crops_per_aug) != count:
         raise UserError(
-            f"--num_crops_per_aug has {len(flags.num_crops_per_aug)} values for {pipelines} augmentation pipelines; "
+            f"--num_crops_per_aug has {len(flags.num_crops_per_aug)} values for {count} augmentation pipelines; "
             "give one number of crops for each, as in --crop_size 224 96 --num_crops_per_aug 2 6"
         )
     lows, highs, sizes = (
-        values * pipelines if len(values) == 1 else values
-        for values in (flags.min_scale, flags.max_scale, flags.crop_size)
+        values * count if len(values) == 1 else values for values in (flags.min_scale, flags.max_scale, flags.crop_size)
     )
     for low, high in zip(lows, highs, strict=True):
         if low > high:
@@ -468,6 +472,11 @@ def _check_crops(flags: Namespace) -> None:
 def _check_method_flags(flags: Namespace) -> None:
     if flags.method == "wmse" and flags.batch_size % flags.whitening_size:
         raise UserError(f"--whitening_size {flags.whitening_size} must divide --batch_size {flags.batch_size}")
+    if flags.method == "wmse" and flags.whitening_eps == 0 and flags.whitening_size <= flags.proj_output_dim:
+        raise UserError(
+            f"--whitening_size {flags.whitening_size}: wmse cannot whiten {flags.proj_output_dim} dimensions "
+            "(--proj_output_dim) of so few images; give more than that, or --whitening_eps above 0"
+        )
     if flags.method == "deepclusterv2" and flags.checkpoint_every_n_steps:
         raise UserError("--checkpoint_every_n_steps: deepclusterv2 cannot go on within an epoch; leave it out")
     if flags.method == "deepclusterv2" and len(set(flags.num_prototypes)) > 1:
@@ -487,3 +496,14 @@ def check_queue(flags: Namespace, devices: Devices, batch: int) -> None:
         )
     if flags.method == "swav" and 0 < flags.queue_size // devices.processes < flags.batch_size:
         raise UserError(f"--queue_size {flags.queue_size} is smaller than one batch over all processes")
+
+
+def check_centroids(flags: Namespace, images: int, seen: int) -> None:
+    """Refuses more clusters than the images that a process has `seen` in an epoch, where DeepCluster v2's begin."""
+    if flags.method != "deepclusterv2" or max(flags.num_prototypes) <= seen:
+        return
+    full = "" if seen == images else f", {seen} of them in the full batches of a process"
+    raise UserError(
+        f"--num_prototypes {max(flags.num_prototypes)}: more than the training images: there are {images}{full}; "
+        f"give at most {seen}"
+    )

@@ -29,7 +29,12 @@ def run(argv: Sequence[str]) -> None:
     source = ImageSource.of_run(flags, seen).located(needs_val=True)
     if pretrained_on(trained, source):
         note("this is the data set that it was pretrained on; zeroshot means another one")
-    settings = take(FeatureSettings, flags), take(Voting, flags), take(Loading, flags)
+    settings = (
+        take(FeatureSettings, flags, features="backbone"),
+        flags.features,
+        take(Voting, flags),
+        take(Loading, flags),
+    )
     evaluate(*settings, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
 
 

@@ -14,9 +14,10 @@ from solo_hcsc.data.digits import lay_out_digits
 
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
-_TRANSFORMED_HERE = ("custom", "digits", "voc07", "places205", "cub")
+_OWN_COLOURS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100")  # solo-learn's, whatever the flags say
+_OWN_SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96}  # of the images themselves, in pixels
 _NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
-_CIFAR = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.243, 0.261]}  # solo-learn's, whatever the flags say
+_CIFAR = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.243, 0.261]}
 ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
 
 
@@ -35,6 +36,14 @@ class ImageSource:
     class_level: ClassLevel = None
 
     @classmethod
+    def of_flags(cls, flags: Namespace, **others: Any) -> "ImageSource":
+        """As the flags say; images of CIFAR and STL-10 have their own size where no --crop_size is typed."""
+        dataset = others.get("dataset", flags.dataset)
+        if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
+            others = {"crop_size": [_OWN_SIZES[dataset]], **others}
+        return take(cls, flags, **others)
+
+    @classmethod
     def of_run(cls, flags: Namespace, trained: Mapping[str, Any]) -> "ImageSource":
         """The images of an evaluation: what was not typed is as in the run with the flags `trained`; says so.
 
@@ -49,8 +58,8 @@ class ImageSource:
             names += ["data_dir", "class_level"]
             names += ["train_dir", "val_dir"] if dataset in _NAMED_FOLDERS else []
         untyped = [name for name in names if name not in flags.typed and trained.get(name) is not None]
-        source = take(cls, flags, dataset=recorded("dataset", dataset))
-        taken = take(cls, flags, dataset=dataset, **{name: recorded(name, trained[name]) for name in untyped})
+        source = cls.of_flags(flags, dataset=recorded("dataset", dataset))
+        taken = cls.of_flags(flags, dataset=dataset, **{name: recorded(name, trained[name]) for name in untyped})
         said = [] if flags.dataset else [f"--dataset {dataset}"]
         for name in names:
             if getattr(taken, name) != getattr(source, name):
@@ -72,12 +81,17 @@ class ImageSource:
     @property
     def in_folders(self) -> bool:
         """Whether the images are in folders, one for each class, rather than read by torchvision's own class."""
-        return self.dataset in FOLDERS or (self.dataset == "cifar10" and self.train_dir is not None)
+        return self.dataset in FOLDERS or (self.dataset == "cifar10" and self._has_pictures(self.train_dir))
 
     @property
-    def follows_crop_size(self) -> bool:
-        """Whether evaluation follows the flags; solo-learn's other data sets have sizes and colours of their own."""
-        return self.dataset in _TRANSFORMED_HERE
+    def seen_whole(self) -> bool:
+        """Whether evaluations look at the whole of an image rather than at a centre crop."""
+        return self.dataset in _OWN_SIZES
+
+    @property
+    def has_own_colours(self) -> bool:
+        """Whether solo-learn normalises the data set by figures of its own, whatever --mean and --std say."""
+        return self.dataset in _OWN_COLOURS
 
     @property
     def framework_name(self) -> str:
@@ -107,6 +121,10 @@ class ImageSource:
             return replace(self, val_dir=None).located(needs_val=False)
         return replace(self, train_dir=self.val_dir or self.train_dir).located(needs_val=True)
 
+    def _has_pictures(self, below: Path | None) -> bool:
+        """Whether a folder of CIFAR-10 is one of pictures, rather than the one that torchvision downloads to."""
+        return below is not None and not (self.data_dir / below / "cifar-10-batches-py").exists()
+
     def _default_folders(self, needs_val: bool) -> tuple[Path | None, Path | None]:
         if self.dataset == "digits":
             if self.train_dir or self.val_dir:
@@ -116,8 +134,15 @@ class ImageSource:
             except OSError as error:
                 raise UserError(f"--data_dir {self.data_dir}: cannot write digits there: {error.strerror}") from error
             return Path("digits/train"), Path("digits/val")
-        if self.dataset == "cifar10" and (self.data_dir / "cifar10" / "train").is_dir():
-            return Path("cifar10/train"), Path("cifar10/test")  # scripts/data/cifar10.sh made them
+        made = Path("cifar10/train"), Path("cifar10/test")  # by scripts/data/cifar10.sh
+        named = self.train_dir or self.val_dir
+        if (
+            self.dataset == "cifar10"
+            and not named
+            and self._has_pictures(made[0])
+            and (self.data_dir / made[0]).is_dir()
+        ):
+            return made
         if not self.in_folders:
             return self.train_dir, self.val_dir
         if self.dataset == "custom" and self.train_dir is None:

@@ -93,6 +93,19 @@ class Frozen:
     def of(self, dataset: Dataset, loading: Loading, title: str) -> Features:
         return extract(self.module, dataset, loading, title, self.device)
 
+    def head(self, kind: str) -> Callable[[Features], Features]:
+        """From the encoder's features to those of a kind: `backbone`, themselves, or `projector`."""
+        if kind == "backbone":
+            return lambda features: features
+        projector = load_projector(self.encoder).eval().to(self.device)
+
+        def project(features: Features) -> Features:
+            x = features_of(lambda part: projector(part.to(self.device)), features.x)
+            check_finite(x, kind)
+            return Features(x, features.y)
+
+        return project
+
 
 @torch.no_grad()
 def extract(module: Module, dataset: Dataset, loading: Loading, title: str, device: torch.device) -> Features:
@@ -106,9 +119,13 @@ def extract(module: Module, dataset: Dataset, loading: Loading, title: str, devi
         x[done : done + len(out)] = out
         y[done : done + len(out)] = labels
         done += len(out)
+    check_finite(x, title)
+    return Features(x, y)
+
+
+def check_finite(x: torch.Tensor, title: str) -> None:
     if not x.isfinite().all():
         raise UserError(f"{title}: the encoder's output has NaN or infinite values; take a checkpoint from before that")
-    return Features(x, y)
 
 
 @torch.no_grad()

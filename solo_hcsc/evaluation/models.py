@@ -25,7 +25,7 @@ class GroupedModel(LinearModel):
         raise NotImplementedError
 
     def configure_optimizers(self) -> Any:
-        return LinearModel.configure_optimizers(_WithGroups(self))
+        return LinearModel.configure_optimizers(_WithGroups(self))  # type: ignore[arg-type]
 
 
 class _WithGroups:

@@ -4,6 +4,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -26,9 +27,9 @@ from solo_hcsc.framework import LinearModel
 from solo_hcsc.framework.datasets import evaluation_transforms
 from solo_hcsc.framework.settings import for_framework, linear_settings, resolve_dali
 from solo_hcsc.training.checkpoints import EVALUATION
-from solo_hcsc.training.resume import check_resume, check_same_flags
+from solo_hcsc.training.resume import check_same_flags, find_resume
 from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
-from solo_hcsc.training.settings import Loop, Records, Wandb, check_wandb
+from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
 
 # What the paper does not do in any evaluation, and what changes the figures.
 PLAIN = {
@@ -148,11 +149,8 @@ class Probe:
             model_class = dali.linear_class(model_class, train_set, val_set, self.source, decoding)
         backbone = Cached(self.encoder.module) if self.cached else self.encoder.module
         model = model_class(backbone, **for_framework(settings, self.source))
-        resume = self.flags.resume_from_checkpoint
-        if resume is not None:
-            check_resume(resume, model, self.loop)
-            check_same_flags(resume, settings)
         folder = new_folder(self.records, self.evaluation)
+        resume = self._resume(settings, folder.parent, model)
         run = Run(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, [])
         loaders: tuple[DataLoader | None, DataLoader | None] = (None, None)
         if not self.cached and self.dali_device is None:
@@ -168,6 +166,8 @@ class Probe:
             f"{self.source.dataset}: {images} images, {num_classes} classes; {self.devices}; {batches} batches of "
             f"{loading.batch_size} per epoch, {self.loop.max_epochs} epochs; writing to {run.folder}"
         )
+        if resume is not None:
+            announce(f"resuming from {resume}")
         if self.cached:
             loaders = self._cached_loaders(train_set, val_set)
         run.fit(model, *loaders)
@@ -175,6 +175,16 @@ class Probe:
         source = replace(self.source, crop_size=tuple(settings["crop_size"]))
         data = describe_data(source, num_classes, train=images, val=val_images)
         return Trained(logged, run, settings, data)
+
+    def _resume(self, settings: Mapping[str, Any], runs: Path, model: LinearModel) -> Path | None:
+        """The checkpoint to go on from; only some evaluations look for it below the folder of their `runs`."""
+        looks = "auto_resume" in self.flags
+        others = {} if looks else {"auto_resume": False, "auto_resumer_max_hours": 0}
+        resume = take(Resume, self.flags, recorded=settings, given=self.flags.given, **others)
+        found = find_resume(resume, runs, self.loop, model)
+        if found is not None:
+            check_same_flags(found, settings)
+        return found
 
     def _cached_loaders(self, train_set: Dataset, val_set: Dataset) -> tuple[DataLoader, DataLoader]:
         on_gpu = self.devices.accelerator == "gpu"

@@ -78,7 +78,7 @@ def describe_data(source: "ImageSource", classes: int | None, **images: int) -> 
         **{f"{split}_images": count for split, count in images.items()},
         **({} if classes is None else {"classes": classes}),
         **level,
-        **({"crop_size": source.crop_size[0]} if source.follows_crop_size else {}),
+        "crop_size": source.crop_size[0],
     }
 
 

@@ -6,13 +6,8 @@
 
 from solo_hcsc.framework import repairs  # first: without it `import solo` fails
 from solo_hcsc.framework.encoders import make_encoder
-from solo_hcsc.framework.names import (
-    BaseMethod,
-    LinearModel,
-    WeightedKNNClassifier,
-    accuracy_at_k,
-    random_string,
-)
+from solo_hcsc.framework.linear import LinearModel
+from solo_hcsc.framework.names import BaseMethod, WeightedKNNClassifier, accuracy_at_k, random_string
 from solo_hcsc.framework.registry import load_methods
 
 __all__ = [

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from PIL import ImageOps
 from solo.utils import classification_dataloader, pretrain_dataloader
 from torch.utils.data import Dataset, Subset
 from torchvision import transforms
@@ -33,18 +34,23 @@ class Augmentation:
     dataset: str  # as solo-learn calls it
     pipelines: tuple[Mapping[str, Any], ...]  # what solo-learn's transforms take
     crops: tuple[int, ...]  # that each of them makes
+    equalised: tuple[float, ...] = ()  # probability that each of them equalises a crop's histogram; never, for none
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], source: ImageSource) -> "Augmentation":
         """From what solo-learn's own setup made of the flags."""
         pipelines = settings["transform_kwargs"] if settings["unique_augs"] > 1 else [settings["transform_kwargs"]]
-        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]))
+        equalised = settings["equalization_prob"]
+        equalised = equalised * len(pipelines) if len(equalised) == 1 else equalised
+        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]), tuple(equalised))
 
     def transform(self) -> Callable:
-        return pretrain_dataloader.prepare_n_crop_transform(
-            [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines],
-            num_crops_per_aug=list(self.crops),
-        )
+        made = [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines]
+        for pipeline, probability in zip(made, self.equalised, strict=False):
+            if probability:  # solo-learn 1.0.4 has it before the last three: flip, tensor, normalisation
+                equalise = transforms.RandomApply([transforms.Lambda(ImageOps.equalize)], p=probability)
+                pipeline.transform.transforms.insert(-3, equalise)
+        return pretrain_dataloader.prepare_n_crop_transform(made, num_crops_per_aug=list(self.crops))
 
 
 def pretraining_set(source: ImageSource, transform: Callable, share: float, seed: int) -> Dataset:
@@ -109,23 +115,30 @@ def one_split(source: ImageSource, split: str) -> Dataset:
 
 
 def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
-    """solo-learn's transforms for training a classifier and for validation; custom data follow --crop_size."""
-    if not source.follows_crop_size:
-        return classification_dataloader.prepare_transforms(source.dataset)
+    """Transforms for training a classifier and for validation: solo-learn's, for any --crop_size.
+
+    Photos are resized so that the centre crop covers 224 of 256 pixels of the shorter side. Images of CIFAR and STL-10
+    are looked at as a whole.
+    """
     size = source.crop_size[0]
-    tail = [transforms.ToTensor(), transforms.Normalize(source.mean, source.std)]
+    tail = [transforms.ToTensor(), transforms.Normalize(*normalisation(source))]
     train = [
         transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
         transforms.RandomHorizontalFlip(),
     ]
-    val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
+    if source.seen_whole:
+        val = [transforms.Resize((size, size))]  # which leaves images of that size alone
+    else:
+        val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
     return transforms.Compose(train + tail), transforms.Compose(val + tail)
 
 
 def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Channel means and deviations that evaluations, like training, normalise these images with."""
-    _, transform = evaluation_transforms(source)
-    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))  # type: ignore[attr-defined]
+    if not source.has_own_colours:
+        return source.mean, source.std
+    _, transform = classification_dataloader.prepare_transforms(source.dataset)
+    found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))
     return tuple(found.mean), tuple(found.std)
 
 

@@ -20,12 +20,14 @@ def pretraining_settings(
     """Every flag with what solo-learn's `additional_setup_pretrain` adds: the learning rate of all devices, ..."""
     resolved = _resolved(flags, source, devices, dali_device)
     resolved.dataset = source.framework_name
+    if len(resolved.min_scale) == 1:  # 1.0.2 does not count the pipelines that equalise
+        resolved.min_scale = resolved.min_scale * len(resolved.num_crops_per_aug)
     additional_setup_pretrain(resolved)
     settings = vars(resolved) | {"dataset": source.dataset}
     if source.dataset in ("custom", "digits"):
         settings["num_classes"] = 1 if source.no_labels else len(class_folders(source.folder("train")))
     if flags.encoder.startswith(TIMM):
-        settings["backbone_args"] = timm_settings(flags.encoder, key_values(flags.encoder_args), flags.crop_size)
+        settings["backbone_args"] = timm_settings(flags.encoder, key_values(flags.encoder_args), source.crop_size)
     return settings
 
 
@@ -55,6 +57,7 @@ def _resolved(flags: Namespace, source: ImageSource, devices: Devices, dali_devi
         "strategy": devices.strategy,
         "precision": devices.precision,
         "sync_batchnorm": devices.sync_batchnorm,
+        **({"optimizer": "sgd", "lars": True} if flags.optimizer == "lars" else {}),  # as 1.0.2 calls it
         "dali": dali_device is not None,
         "dali_device": dali_device or flags.dali_device,
     }

@@ -162,7 +162,7 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
     """What tells results of one evaluation apart."""
     said = []
     if evaluation in ("knn", "zeroshot"):
-        said = [f"k={settings['k']}", *(["projector"] if settings.get("features") == "projector" else [])]
+        said = [f"k={settings['k']}", *_way_of_voting(settings)]
     elif evaluation == "semisup":
         said = [_share(settings)]
     elif evaluation == "fewlabels":
@@ -181,6 +181,17 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
     if str(settings.get("features", "")).startswith("cached"):
         said.append("cached features")
     return ", ".join(said)
+
+
+def _way_of_voting(settings: Mapping[str, Any]) -> list[str]:
+    """What KNN did otherwise than usual."""
+    others = settings.get("deviations", [])
+    said = ["projector"] if settings.get("features") == "projector" else []
+    if "distance_function" in others:
+        said.append(settings["distance"])
+    if "temperature" in others and settings["temperature"] is not None:
+        said.append(f"temperature {settings['temperature']:g}")
+    return said
 
 
 def _protocol(evaluation: str, settings: Mapping[str, Any]) -> str | None:

@@ -65,7 +65,7 @@ def test_help_has_each_flag_of_a_method_in_a_group_whose_title_says_something():
 OPTIONAL = {
     "dataset": {"choices": list(DATASETS)},  # with digits
     "data_dir": {"required": False, "default": Path("datasets")},
-    "optimizer": {"required": False, "default": "sgd"},
+    "optimizer": {"required": False, "default": "sgd", "choices": ["sgd", "lars", "adam"]},  # with 1.0.4's lars
     "project": {"default": "solo-learn"},
 }
 OF_EVALUATION = OPTIONAL | {
@@ -78,6 +78,7 @@ OF_PRETRAINING = OPTIONAL | {
     "saturation": {"required": False, "default": [0.4]},
     "hue": {"required": False, "default": [0.1]},
     "encoder": {"default": "resnet18", "type": encoder, "choices": None},  # with timm's
+    "optimizer": {"required": False, "default": "sgd", "choices": ["sgd", "lars", "adam", "adamw"]},
     "scheduler": {"default": "warmup_cosine"},  # solo-learn's `reduce` raises in pretraining
 }
 
@@ -165,6 +166,7 @@ def test_lightning_2s_devices_are_a_number():
     assert devices("--devices", "1,5").devices == [1, 5]
     assert devices().devices == [0]
     assert devices("--accelerator", "cpu", "--devices", "2").devices == 2
+    assert devices("--accelerator", "gpu", "--devices", "0").devices == [0]  # as solo-learn 1.0.4 has it: an index
     with pytest.raises(UserError, match="only 8 GPUs"):
         devices("--devices", "9")
 
@@ -173,6 +175,12 @@ def test_a_later_accelerator_cpu_overrides_a_scripts_gpus():
     found = devices("--gpus", "0,1", "--accelerator", "ddp", "--sync_batchnorm", "--accelerator", "cpu")
     assert (found.accelerator, found.devices, found.strategy) == ("cpu", 1, "auto")
     assert not found.sync_batchnorm
+
+
+@pytest.mark.parametrize("indexes", ["0", "0,1"])
+def test_a_later_accelerator_cpu_overrides_a_scripts_indexes_of_gpus(indexes):
+    found = devices("--devices", indexes, "--accelerator", "gpu", "--strategy", "ddp", "--accelerator", "cpu")
+    assert (found.accelerator, found.devices) == ("cpu", 1)
 
 
 def test_learning_rate_grows_with_the_devices(images):

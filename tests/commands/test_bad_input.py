@@ -26,7 +26,8 @@ PRETRAIN = {
     "missing resume file": (["--resume_from_checkpoint", "nowhere.ckpt"], "no such checkpoint"),
     "queue and batch": (["--queue_size", "12"], "multiple of the batch"),
     "small crops": (["--crop_size", "32", "16", "--num_crops_per_aug", "2", "2"], "takes no small crops"),
-    "crops per pipeline": (["--gaussian_prob", "1.0", "0.1"], "--num_crops_per_aug has 1 values for 2"),
+    "crops per pipeline": (["--gaussian_prob", "1.0", "0.1", "0.1"], "--num_crops_per_aug has 1 values for 3"),
+    "equalising with dali": (["--equalization_prob", "0.2", "--dali"], "--equalization_prob: --dali cannot equalise"),
     "uneven augmentations": (["--hue", "0.1", "0.1", "--min_scale", "0.1", "0.1", "0.1"], "--hue: give one value"),
     "knn without labels": (["--no_labels", "--knn_eval"], "--knn_eval needs labels"),
     "lars with adam": (["--lars", "--optimizer", "adam"], "--lars works with --optimizer sgd"),
@@ -53,6 +54,22 @@ PRETRAIN = {
     "slash in the name": (["--name", "a/b"], "must not contain /"),
     "early preset": (["--method", "hcsc", "--dataset", "digits", "--preset", "nope"], "--preset nope"),
     "uneven prototypes": (["--method", "deepclusterv2", "--num_prototypes", "4", "6"], "wants equal numbers"),
+    "more prototypes than images": (
+        ["--method", "deepclusterv2", "--num_prototypes", "40", "40", "40"],
+        "--num_prototypes 40: more than the training images: there are 36, 32 of them in the full batches of a process",
+    ),
+    "more prototypes than images in batches": (
+        ["--method", "deepclusterv2", "--num_prototypes", "33", "33", "33"],
+        "give at most 32",
+    ),
+    "more prototypes than images of a process": (
+        ["--method", "deepclusterv2", "--num_prototypes", "17", "17", "17", "--devices", "2"],
+        "give at most 16",
+    ),
+    "too few to whiten": (
+        ["--method", "wmse", "--whitening_size", "8", "--proj_output_dim", "8"],
+        "--whitening_size 8: wmse cannot whiten 8 dimensions",
+    ),
     "best of nothing": (["--keep_best", "val_knn_acc1"], "--keep_best val_knn_acc1 needs --knn_eval"),
     "checkpoint that is not kept": (["--keep_checkpoints", "0"], "--keep_checkpoints 0: must be at least 1"),
     "no step": (["--max_steps", "0"], "--max_steps 0: must be at least 1"),

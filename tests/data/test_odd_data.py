@@ -209,7 +209,7 @@ def test_without_labels_the_classifier_has_one_class(method, images, tmp_path, m
     flags = "--no_labels --queue_size 16 --num_prototypes 4 2" if method == "hcsc" else "--no_labels"
     flags += " --queue_size 16" if method in ("mocov2plus", "ressl", "nnclr", "nnbyol", "nnsiam", "swav") else ""
     flags += " --min_cluster_size 2 --proto_warmup_epochs 1" if method == "hcsc" else ""
-    flags += " --whitening_size 8 --num_crops_per_aug 2" if method == "wmse" else ""
+    flags += " --whitening_size 8 --proj_output_dim 4" if method == "wmse" else ""
     for train, count in (("train", 36), ("flat/class 0", 20)):
         work = prepared(*where(images, train), *SMALL, "--method", method, "--max_epochs", "2", *flags.split())
         assert (work.images, work.val_set, work.flags["num_classes"]) == (count, None, 1)

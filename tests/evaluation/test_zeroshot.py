@@ -171,7 +171,7 @@ def test_named_data_sets_are_the_same_in_any_folder():
 def test_flags_of_the_script_are_the_papers():
     text = (ROOT / "scripts" / "zeroshot" / "cub.sh").read_text().partition("\nsolo-hcsc zeroshot")[2]
     args = zeroshot.parse([word for word in shlex.split(text) if word.strip() and "@" not in word])
-    assert (args.dataset, args.k, args.temperature) == ("cub", [10, 20, 100, 200], 0.07)
+    assert (args.dataset, args.k, args.temperature) == ("cub", [10, 20, 100, 200], [0.07])
 
 
 # ---- bad input ----

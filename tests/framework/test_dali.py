@@ -1,5 +1,6 @@
 """DALI, for real on the CPU: the same images, numbers and labels as the default loader, in every pass."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -192,10 +193,9 @@ def both_loaders(train_set: Dataset, source: ImageSource, indexes: Sequence[int]
     yield list(dali.centre_crops(train_set, source, DECODING)(indexes))
 
 
-@pytest.mark.parametrize(("dataset", "size"), [("custom", 32), ("custom", 97), ("imagenet", 224)])
+@pytest.mark.parametrize(("dataset", "size"), [("custom", 32), ("custom", 97), ("imagenet", 224), ("imagenet100", 64)])
 def test_both_loaders_centre_crops_have_the_same_embeddings(dataset, size, photographs):
-    # ImageNet's evaluation is fixed at 224 pixels and its colours, whatever the flags say
-    source = custom_source(photographs, dataset=dataset, crop_size=(size if dataset == "custom" else 64,))
+    source = custom_source(photographs, dataset=dataset, crop_size=(size,))  # ImageNet keeps its own colours
     train_set = indexed(source)
     default, ours = (torch.cat(batches) for batches in both_loaders(train_set, source, range(36)))
     assert ours.shape == default.shape == (36, 3, size, size)
@@ -373,6 +373,16 @@ def test_small_crops_train(custom, tmp_path, seen):
         "pretrain", *custom, *SMALL, *ON_CPU, *HCSC_FLAGS, *crops, "--max_epochs", "1", "--checkpoint_dir", tmp_path
     )
     assert len(seen) == 4
+
+
+def test_a_vision_transformer_on_imagenet_is_validated_at_its_crop_size(custom, tmp_path):
+    images = [*custom, "--dataset", "imagenet100"]
+    small = [*SMALL, *ON_CPU, "--max_epochs", "1"]
+    vit = "--method simclr --encoder vit_tiny --patch_size 8 --limit_train_batches 1 --proj_hidden_dim 8".split()
+    run_here("pretrain", *images, *small, *vit, "--checkpoint_dir", tmp_path / "first")
+    linear = ["--pretrained_feature_extractor", tmp_path / "first", "--checkpoint_dir", tmp_path / "linear"]
+    run_here("linear", *images, *small, *linear)
+    assert json.loads(only(tmp_path / "linear", "linear.json").read_text())["data"]["crop_size"] == 32
 
 
 def test_unlabelled_images_of_nested_folders_train_with_their_indexes(colours, tmp_path, seen):

@@ -30,6 +30,15 @@ def summary_of(tmp_path, capsys, *results):
     return capsys.readouterr().out, (tmp_path / "summary.md").read_text(), (tmp_path / "summary.html").read_text()
 
 
+def test_a_row_says_how_its_neighbours_voted(tmp_path, capsys):
+    ways = ["temperature", "distance_function"]
+    warm = {"k": 5, "features": "projector", "temperature": 0.5, "distance": "cosine", "deviations": ways}
+    plain = {"k": 5, "features": "backbone", "temperature": None, "distance": "euclidean", "deviations": ways}
+    out, *_ = summary_of(tmp_path, capsys, result(settings=warm), result(settings=plain))
+    assert "k=5, projector, cosine, temperature 0.5, not the paper's temperature, distance_function" in out
+    assert "k=5, euclidean, not the paper's temperature, distance_function" in out
+
+
 def test_papers_figures_stand_beside_matching_rows_only(tmp_path, capsys):
     rows = [
         (result(), "60.70"),

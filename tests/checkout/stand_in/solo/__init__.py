@@ -1,0 +1,1 @@
+"""A stand-in for solo-learn 1.0.6: as much of its interface as HCSC touches, and no more."""

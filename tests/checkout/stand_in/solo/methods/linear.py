@@ -1,0 +1,3 @@
+from solo.utils.metrics import accuracy_at_k
+
+__all__ = ["accuracy_at_k"]

@@ -1,0 +1,176 @@
+"""HCSC among the methods of solo-learn 1.0.6, on a stand-in for it and through Hydra itself."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import ROOT, make_images
+
+from solo_hcsc.checkout.settings import check_resumed
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.solo_learn import HYDRA, RELEASE, installed_solo, solo_in
+from solo_hcsc.hcsc.options import Options
+
+HERE = Path(__file__).parent
+STAND_IN = HERE / "stand_in"
+NAMED = "--config-path {configs} --config-name hcsc.yaml"
+SMALL = (
+    "augmentations.0.crop_size=32 optimizer.batch_size=8 data.num_workers=0 "
+    "method_kwargs.queue_size=16 'method_kwargs.num_prototypes=[4,2]' ++method_kwargs.min_cluster_size=2"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    make_images(root / "train", classes=3, per_class=8)
+    make_images(root / "val", classes=3, per_class=2, seed=1)
+    (root / "configs" / "cifar").mkdir(parents=True)
+    return root
+
+
+@pytest.fixture
+def runs(data, python):
+    """Runs the stand-in's script for each line of overrides in one process; returns codes and lines."""
+
+    def call(*lines):
+        where = f"data.dataset=custom data.train_path={data / 'train'} data.val_path={data / 'val'}"
+        named = NAMED.format(configs=data / "configs" / "cifar")
+        text = "\n".join(f"{named} {where} {SMALL} {line}" for line in lines)
+        done = python(STAND_IN, HERE / "many.py", STAND_IN / "main_pretrain.py", text=text)
+        found = re.findall(r"^RESULT (\S+) ?(.*)$", done.stdout, re.MULTILINE)
+        assert len(found) == len(lines), done.stdout + done.stderr
+        return found
+
+    return call
+
+
+def test_it_trains_resumes_and_refuses(runs, tmp_path):
+    """The config is found by its name beside a folder that does not have it."""
+    saved = tmp_path / "run" / "last.ckpt"
+    short = "method_kwargs.proto_warmup_epochs=1 max_epochs=2"
+    resumed = f"method_kwargs.proto_warmup_epochs=1 max_epochs=3 '++resume_from_checkpoint={saved}'"
+    results = runs(
+        f"{short} '++save={saved}' ++knn_eval.enabled=True",
+        resumed,
+        f"{resumed} method_kwargs.temperature=0.3",
+        f"{resumed} ++method_kwargs.query_cluster=cosine",
+        f"{short} +method_kwargs.tempreature=1",
+        f"{short} +method_kwargs.pred_hidden_dim=8 max_epochs=2 '++save={tmp_path / 'other.ckpt'}'",
+        f"{short} method_kwargs.queue_size=4",
+        f"{short} 'method_kwargs.num_prototypes=[20,10]'",
+        f"{short} data.format=dali",
+        f"{short} data.format=dali ++dali.encode_indexes_into_labels=True",
+        "max_epochs=2",
+    )
+    expected = [
+        ("0", ""),
+        ("0", ""),
+        ("2", "method_kwargs.temperature 0.3: the checkpoint to resume from was trained with 0.2; give that, or start"),
+        ("2", "method_kwargs.query_cluster cosine: the checkpoint to resume from was trained with assignment"),
+        ("2", "method_kwargs.tempreature: hcsc has no such option; did you mean method_kwargs.temperature?"),
+        ("0", ""),
+        ("2", "method_kwargs.queue_size 4: smaller than the 8 keys of a batch over all processes"),
+        ("2", "method_kwargs.num_prototypes 20: needs 40 images (method_kwargs.min_cluster_size 2 each) and there are"),
+        ("2", "data.format=dali: DALI must tell hcsc which image is which; add ++dali.encode_indexes_into_labels=True"),
+        ("2", "dali.device=gpu: there is no GPU; add ++dali.device=cpu"),
+        ("2", "method_kwargs.proto_warmup_epochs 100: must be shorter than the run, max_epochs 2"),
+    ]
+    if torch.cuda.is_available():
+        del results[-2], expected[-2]
+    for (code, line), (wanted, text) in zip(results, expected, strict=True):
+        assert code == wanted, line
+        assert code == "0" or line.startswith(f"error: {text}"), line
+        assert code == "0" or "|" not in line, "one line"
+    checkpoint = torch.load(saved, weights_only=True)
+    assert checkpoint["hcsc_images"] == 24
+    assert checkpoint["hcsc_options"]["num_prototypes"] == [4, 2]
+
+
+def test_resuming_on_other_images_is_refused():
+    options = Options(queue_size=16)
+    before = {"hcsc_options": options.as_dict(), "hcsc_images": 30}
+    check_resumed(before, options, 30)
+    with pytest.raises(UserError, match=r"data.train_path: has 31 images, and the checkpoint .* was trained on 30"):
+        check_resumed(before, options, 31)
+    with pytest.raises(UserError, match="not one of hcsc"):
+        check_resumed({}, options, 30)
+
+
+def test_other_hydra_programs_are_left_alone(tmp_path, python):
+    (tmp_path / "app.py").write_text(
+        "import sys, hydra\n"
+        "@hydra.main(version_base='1.2', config_path=None)\n"
+        "def main(cfg):\n"
+        "    print('torch' in sys.modules, 'solo_hcsc.checkout.register' in sys.modules)\n"
+        "main()\n"
+    )
+    assert python(tmp_path, "app.py").stdout.split() == ["False", "False"]
+
+
+def test_versions_are_told_apart(tmp_path):
+    found = installed_solo()
+    assert found is not None
+    assert found.version == RELEASE
+    assert solo_in(STAND_IN / "solo").version == HYDRA
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "methods" / "base.py").write_text("self.backbone = None\n")
+    assert solo_in(tmp_path).version == "1.0.3 to 1.0.5"
+
+
+def test_wrong_solo_is_refused_in_one_line(python):
+    """As for someone who stands in a checkout and types python -m solo_hcsc."""
+    done = python(STAND_IN, "-m", "solo_hcsc", "pretrain", *"--method hcsc --dataset cifar10".split(), expect=2)
+    assert done.stderr.splitlines() == [
+        f"error: found solo-learn 1.0.6 in {STAND_IN / 'solo'}, and this command needs 1.0.2; "
+        "you are in its checkout: type solo-hcsc instead of python -m solo_hcsc, or go elsewhere"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        (
+            "none.py",
+            "none.py: there is no such script; give one of a solo-learn 1.0.6 checkout, as main_knn.py",
+        ),
+        ("alone.py", "alone.py: there is no solo-learn beside it; give a script of a 1.0.6 checkout"),
+        ("old/main_knn.py", "old/main_knn.py: solo-learn 1.0.2 is beside it, and this command is for 1.0.6"),
+    ],
+)
+def test_solo_refuses_what_is_no_checkout(script, line, tmp_path, refused):
+    (tmp_path / "alone.py").write_text("")
+    (tmp_path / "old" / "solo" / "methods").mkdir(parents=True)
+    (tmp_path / "old" / "solo" / "methods" / "base.py").write_text("self.encoder = None")
+    (tmp_path / "old" / "main_knn.py").write_text("")
+    assert refused("solo", script) == f"error: {line}"
+
+
+def test_solo_refuses_a_run_that_the_checkout_cannot_read(hcsc_run, refused):
+    line = refused("solo", STAND_IN / "main_pretrain.py", "--pretrained_checkpoint_dir", hcsc_run)
+    assert f"solo-hcsc export {hcsc_run} --format solo-learn --out FOLDER" in line
+
+
+def test_solo_runs_a_script_with_hcsc_among_its_methods(tmp_path):
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "solo").symlink_to(STAND_IN / "solo")
+    (folder / "main_any.py").write_text(
+        "import sys, torch\n"
+        "from solo.methods import METHODS\n"
+        "print(sorted(METHODS), sys.argv[1:], torch.zeros(1).cuda().device.type)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "solo_hcsc", "solo", folder / "main_any.py", "--k", "5"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    assert done.stdout == f"['hcsc', 'other'] ['--k', '5'] {device}\n"
