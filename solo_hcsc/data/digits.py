@@ -13,7 +13,7 @@ SIDE = 32  # pixels; the originals have 8
 class Digit(NamedTuple):
     """One of scikit-learn's 1,797 digits."""
 
-    index: int
+    number: int  # among all of them
     label: int
     image: Image.Image  # in grey
 
@@ -46,7 +46,7 @@ def lay_out_digits(data_dir: Path) -> Path:
             for digit in digits:
                 target = Path(unfinished, "digits", split, str(digit.label))
                 target.mkdir(parents=True, exist_ok=True)
-                digit.image.convert("RGB").save(target / f"{digit.index:04d}.png")
+                digit.image.convert("RGB").save(target / f"{digit.number:04d}.png")
         try:
             os.rename(Path(unfinished, "digits"), folder)
         except OSError:
