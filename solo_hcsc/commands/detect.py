@@ -31,6 +31,8 @@ _SHARED: dict[str, Any] = {
 }
 _VOC = {
     **_SHARED,
+    "train_split": "trainval",
+    "test_split": "test",
     "max_steps": 24000,
     "lr_steps": (18000, 22000),
     "min_size_train": tuple(range(480, 801, 32)),
@@ -38,6 +40,8 @@ _VOC = {
 }
 _COCO = {
     **_SHARED,
+    "train_split": "train2017",
+    "test_split": "val2017",
     "max_steps": 180000,
     "lr_steps": (120000, 160000),
     "min_size_train": tuple(range(640, 801, 32)),
@@ -91,9 +95,6 @@ def parse(argv: Sequence[str]) -> Flags:
         for name in ("lr_steps", "min_size_train", "anchor_sizes")
         if getattr(flags, name) is not None
     }
-    splits = ("train2017", "val2017") if flags.dataset == "coco" else ("trainval", "test")
-    for name, split in zip(("train_split", "test_split"), splits, strict=True):
-        chosen[name] = getattr(flags, name) or split
     flags = Flags(flags.given, flags.typed, **(vars(flags) | chosen))
     if flags.max_steps < 1:
         raise UserError(f"--max_steps {flags.max_steps}: detect needs an end; give the number of iterations")

@@ -50,6 +50,7 @@ _SHOWN = {
     "mask_AP50": "mask AP50",
     "mask_AP75": "mask AP75",
 }
+_CLASSES_OF_COCO = 80
 _PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
 _SEEN = ("channel_order", "mean", "std", "precision", "processes", "sync_batchnorm", "seed")  # in a result, too
 
@@ -223,8 +224,10 @@ class Detection:
     def deviations(self) -> list[str]:
         """The flags that differ from the paper's protocol."""
         found = [name for name, value in self.protocol.items() if getattr(self.flags, name) != value]
-        several = self.devices.processes > 1 and not self.devices.sync_batchnorm
-        return [*found, "sync_batchnorm"] if several else found
+        if self.devices.processes > 1 and not self.devices.sync_batchnorm:
+            found.append("sync_batchnorm")
+        own = self.flags.dataset == "coco" and len(self.data.classes) != _CLASSES_OF_COCO
+        return [*found, "classes"] if own else found
 
     def write(self, figures: Mapping[str, Mapping[str, float]], pictures: Mapping[str, str], line: Invocation) -> None:
         """The result's file. `pictures`: the sheet's file, title and caption."""
@@ -239,6 +242,8 @@ class Detection:
         data = {
             "name": self.flags.dataset,
             "data_dir": str(self.flags.data_dir),
+            "train_dir": self.flags.train_split,
+            "val_dir": self.flags.test_split,
             "train_images": len(self.train_set),
             "val_images": len(self.test_set),
             "classes": len(self.data.classes),

@@ -19,8 +19,9 @@ def of_results(results: Iterable[Mapping[str, Any]], prefix: str = "sheet-") -> 
         pictures = result["settings"].get("pictures") or {}
         file = Path(result["file"]).parent / str(pictures.get("file"))
         if file.is_file():
-            title = f"{pictures['title']} of {result['dataset']}, {_trained(result)}"
-            found.append(svg.Shown.of(title, pictures["caption"], svg.read(file, f"{prefix}{number}-", title)))
+            title = f"{pictures['title']}, {_trained(result)}"
+            element = svg.read(file, f"{prefix}{number}-", title)
+            found.append(svg.Shown.of(title, pictures["caption"], element, wide=True))
     return found
 
 

@@ -244,7 +244,7 @@ def _data(result: Mapping[str, Any]) -> str:
     """The data set; folders of one's own by their name and that of the split's folder."""
     data = result.get("data", {})
     folder = data.get(f"{_split(result)}_dir")
-    if result["dataset"] != "custom" or folder is None:
+    if result["dataset"] not in ("custom", "voc") or folder is None:
         return result["dataset"]
     return f"{Path(data['data_dir']).name}/{folder}"
 

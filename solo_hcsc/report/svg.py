@@ -29,8 +29,9 @@ class Shown:
     wide: bool
 
     @classmethod
-    def of(cls, title: str, caption: str, element: str) -> "Shown":
-        return cls(title, caption, Markup(element), proportions(element) >= _WIDE)
+    def of(cls, title: str, caption: str, element: str, wide: bool | None = None) -> "Shown":
+        """`wide`: whether it has a row of its own; as its proportions are if not given."""
+        return cls(title, caption, Markup(element), proportions(element) >= _WIDE if wide is None else wide)
 
 
 def read(file: Path, prefix: str, label: str) -> str:

@@ -95,7 +95,7 @@ def test_voc_ends_in_a_table_a_result_a_sheet_and_the_summary(voc, untrained, tm
     )
     assert "AP / AP50 / AP75 / VOC AP50 11-point / VOC AP50 all-point" in text
     page = (tmp_path / "summary.html").read_text()
-    assert "Boxes in test images of voc0712" in page
+    assert "Boxes in test images, mocov2plus, AP50 " in page
     assert "data:image/jpeg;base64," in page
 
 
@@ -127,7 +127,7 @@ def test_coco_trains_masks_in_mixed_precision(coco, untrained, tmp_path, capsys)
     result = json.loads(only(tmp_path, "detect.json").read_text())
     assert {"AP", "mask_AP", "mask_AP75", "mask_AP_small"} <= result["metrics"].keys()
     assert result["settings"]["masks"] is True
-    assert {"random_weights", "keep_empty", "gradient_clip_val"} <= set(result["settings"]["deviations"])
+    assert {"random_weights", "keep_empty", "gradient_clip_val", "classes"} <= set(result["settings"]["deviations"])
     with torch.no_grad():
         assert all(math.isfinite(value) for value in result["metrics"].values())
 
@@ -157,6 +157,7 @@ def test_pyramid_on_own_data_with_every_other_flag(coco, tmp_path, capsys):
     result = json.loads(file.read_text())
     assert (result["settings"]["lr_steps"], result["settings"]["channel_order"]) == ([1, 2], "bgr")
     assert result["settings"]["mean"] == [0.5, 0.5, 0.5]
+    assert {"train_split", "test_split", "head"} <= set(result["settings"]["deviations"])
     assert "mask_AP" not in result["metrics"]
     assert len(list(file.parent.glob("own-*.ckpt"))) == 2
     rows = (file.parent / "metrics.csv").read_text().splitlines()

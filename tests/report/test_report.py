@@ -157,7 +157,7 @@ def test_sheets_of_detectors_stand_beside_the_runs_they_were_trained_on(tmp_path
     (where / "detect.json").write_text(json.dumps(result))
     page = make(folder).read_text()
     section = page[page.index('<section id="detection">') :]
-    assert "Boxes of voc0712, hcsc, AP50 61.2 %, abc" in section
+    assert "Boxes, hcsc, AP50 61.2 %, abc" in section
     assert section.index('class="name"') < section.index("12 of 60 test images.")
     assert section[: section.index("</section>")].count("<h3>") == 1  # the other run has no detector
     (where / "detect.json").unlink()
