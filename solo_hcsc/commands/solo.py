@@ -5,29 +5,31 @@
 
 import runpy
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import read_json
+from solo_hcsc.cli.parser import Parser
 from solo_hcsc.cli.solo_learn import HYDRA, solo_in
 
-USAGE = """usage: solo-hcsc solo SCRIPT [its flags]
 
-Runs a script of a solo-learn 1.0.6 checkout, such as main_knn.py or main_umap.py, with HCSC among its methods.
-Without a GPU the script works on the CPU. main_pretrain.py and main_linear.py run by themselves:
-python main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml"""
-
-
-def run(argv: list[str]) -> None:
-    if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE)
-        return
-    script = Path(argv[0]).resolve()
-    check_script(script, argv[0])
-    check_run(argv[1:])
+def run(argv: Sequence[str]) -> None:
+    parser = Parser(
+        "solo",
+        "Runs a script of a solo-learn 1.0.6 checkout, such as main_knn.py or main_umap.py, with HCSC among its "
+        "methods; on a machine without a GPU, on the CPU. main_pretrain.py and main_linear.py need no help: python "
+        "main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml.",
+        usage="SCRIPT [its own flags]",
+    )
+    parser.add_argument("script", metavar="SCRIPT", help="the script, in its checkout")
+    given, flags = parser.parse(argv[:1]).script, list(argv[1:])  # the rest is the script's, --help too
+    script = Path(given).resolve()
+    check_script(script, given)
+    check_run(flags)
     sys.path.insert(0, str(script.parent))
-    sys.argv = [str(script), *argv[1:]]
+    sys.argv = [str(script), *flags]
     try:
         from solo_hcsc.checkout.register import register
     except ModuleNotFoundError as error:

@@ -23,7 +23,7 @@ solo-hcsc pretrain \
     --hue 0.1 \
     --min_scale 0.2 0.08 \
     --max_scale 1.0 0.5 \
-    --gaussian_prob 0.0 0.0 \
+    --gaussian_prob 0.0 \
     --name "hcsc-multicrop-$1" \
     --method hcsc \
     --num_prototypes 500 250 100 \
