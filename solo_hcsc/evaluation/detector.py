@@ -19,7 +19,7 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FasterRCNN
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.image_list import ImageList
-from torchvision.models.detection.mask_rcnn import MaskRCNN
+from torchvision.models.detection.mask_rcnn import MaskRCNN, MaskRCNNPredictor
 from torchvision.models.detection.roi_heads import RoIHeads, maskrcnn_inference, maskrcnn_loss
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
@@ -34,6 +34,7 @@ Found = list[dict[str, torch.Tensor]]
 C4_ANCHORS = (32, 64, 128, 256, 512)  # pixels of a side
 _RATIOS = (0.5, 1.0, 2.0)
 _STAGES = ("layer1", "layer2", "layer3", "layer4")
+_HIDDEN = 1024  # width of the pyramid's head, torchvision's
 _TRIED = 128, 160  # height and width of the image that an encoder is tried on
 # What lets timm's transformers take images of any size; others know neither.
 _ANY_SIZE: tuple[dict[str, Any], ...] = ({"dynamic_img_size": True}, {"strict_img_size": False}, {})
@@ -113,7 +114,7 @@ class Anchors(AnchorGenerator):
 
     def forward(self, image_list: ImageList, feature_maps: list[torch.Tensor]) -> list[torch.Tensor]:
         first = feature_maps[0]
-        self.set_cell_anchors(first.dtype, first.device)
+        self.set_cell_anchors(torch.float32, first.device)  # also of features in 16 bits, which cannot count pixels
         strides = [[torch.tensor(stride, device=first.device)] * 2 for stride in self.strides]
         grids = self.grid_anchors([[*level.shape[-2:]] for level in feature_maps], strides)
         return [torch.cat(grids)] * len(image_list.image_sizes)
@@ -355,15 +356,19 @@ def _fpn(encoder: Encoder, classes: int, settings: DetectorSettings) -> Generali
             f"--anchor_sizes: {encoder.name} has levels at strides {' '.join(map(str, strides))}, each of which takes "
             f"one; give {len(strides)}"
         )
+    names, anchors = [str(n) for n in range(len(levels))], Anchors([[size] for size in sizes], strides)
+    masks = {
+        "mask_roi_pool": MultiScaleRoIAlign(names, 14, 2),
+        "mask_predictor": MaskRCNNPredictor(256, 256, classes + 1),
+    }
     model = (MaskRCNN if settings.masks else FasterRCNN)(
         Pyramid(body, [level.shape[1] for level in levels]),
-        classes + 1,
-        rpn_anchor_generator=Anchors([[size] for size in sizes], strides),
-        box_roi_pool=MultiScaleRoIAlign([str(n) for n in range(len(levels))], settings.pool_size, 2),
+        rpn_anchor_generator=anchors,
+        rpn_head=ProposalHead(Pyramid.out_channels, anchors.num_anchors_per_location()[0]),
+        box_roi_pool=MultiScaleRoIAlign(names, settings.pool_size, 2),
+        box_predictor=BoxPredictor(_HIDDEN, classes),
         box_batch_size_per_image=settings.rois_per_image,
-        **(
-            {"mask_roi_pool": MultiScaleRoIAlign([str(n) for n in range(len(levels))], 14, 2)} if settings.masks else {}
-        ),
+        **(masks if settings.masks else {}),
     )
     return GeneralizedRCNN(model.backbone, model.rpn, model.roi_heads, Normalised(settings, max(32, strides[-2])))
 

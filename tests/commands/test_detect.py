@@ -213,10 +213,11 @@ def test_trained_detector_that_was_not_tested_is_tested_on_resume(whole, voc, un
     before = json.loads(file.read_text())["metrics"]
     file.unlink()
     (checkpoint,) = file.parent.glob("*ep=1.ckpt")
-    flags = [*on(voc, untrained, tmp_path), *SMALL_HEAD, "--max_steps", "6", "--pictures", "0"]
+    flags = [*on(voc, untrained, tmp_path), *SMALL_HEAD, "--max_steps", "6", "--pictures", "1"]
     run_here("detect", *flags, "--resume_from_checkpoint", checkpoint)
     assert "trained already" in capsys.readouterr().out
     assert json.loads(file.read_text())["metrics"] == before
+    assert (file.parent / "detections.png").is_file()  # of which there was none before
     assert list(tmp_path.iterdir()) == []
 
 
