@@ -50,7 +50,7 @@ for weights in "" --random_weights; do
         --rois_per_image 32 \
         --pool_size 4 \
         --batch_size 8 \
-        --max_steps 160 \
+        --max_steps 100 \
         --lr 0.05 \
         --warmup_steps 30 \
         --precise_bn 30 \

@@ -263,4 +263,4 @@ def test_detectors_of_digits_differ_by_the_encoders_weights_only():
     pretrain.check_flags(pretrain.parse(commands[0][1]))
     trained, random = (detect.parse(flags) for _, flags in commands[1:3])
     assert vars(random) == vars(trained) | {"random_weights": True}
-    assert (trained.seed, trained.lr_steps) == (7, (120, 147))
+    assert (trained.seed, trained.lr_steps) == (7, (75, 92))
