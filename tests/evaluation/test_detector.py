@@ -1,8 +1,10 @@
 """The detectors: their parts are the encoder's, their layout is the published one, their losses are the definitions."""
 
+import doctest
 import io
 import math
 import pickle
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,12 @@ def encoder(name: str, **arguments) -> Encoder:
 @pytest.fixture(scope="module")
 def resnet50() -> Encoder:
     return encoder("resnet50", cifar=False)
+
+
+@pytest.mark.parametrize("module", ["data.detection", "training.detection", "evaluation.average_precision"])
+def test_examples_in_docstrings_run(module):
+    found = doctest.testmod(import_module(f"solo_hcsc.{module}"))
+    assert (found.failed, found.attempted > 0) == (0, True)
 
 
 # ---- C4 ----
