@@ -584,11 +584,15 @@ def check_training(flags: Namespace) -> None:
         raise UserError("--scheduler reduce watches the validation loss: --limit_val_batches 0 leaves none")
     if flags.keep_best and flags.limit_val_batches == 0:
         raise UserError(f"--keep_best {flags.keep_best}: --limit_val_batches 0 leaves nothing to compare")
-    if flags.name and "/" in flags.name:
-        raise UserError(f"--name {flags.name}: is part of a file name and must not contain /")
-    if flags.name and len(os.fsencode(flags.name)) > LONGEST_NAME:
-        raise UserError(f"--name {flags.name[:20]}...: is part of a file name and must not exceed {LONGEST_NAME} bytes")
+    check_name(flags)
     if flags.scheduler == "step" and not flags.lr_decay_steps:
         raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
     if flags.lars and flags.optimizer not in ("sgd", "lars"):
         raise UserError(f"--lars works with --optimizer sgd, not {flags.optimizer}")
+
+
+def check_name(flags: Namespace) -> None:
+    if flags.name and "/" in flags.name:
+        raise UserError(f"--name {flags.name}: is part of a file name and must not contain /")
+    if flags.name and len(os.fsencode(flags.name)) > LONGEST_NAME:
+        raise UserError(f"--name {flags.name[:20]}...: is part of a file name and must not exceed {LONGEST_NAME} bytes")

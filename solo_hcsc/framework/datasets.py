@@ -23,7 +23,7 @@ from solo_hcsc.data.folders import (
 )
 from solo_hcsc.data.images import SkipUnreadable
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.source import ImageSource, recorded
 from solo_hcsc.hcsc.learner import CentreCropBatches
 
 _DOWNLOADS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "stl10": "stl10_binary"}
@@ -142,6 +142,16 @@ def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, 
     _, transform = classification_dataloader.prepare_transforms(source.dataset)
     found = next(step for step in transform.transforms if isinstance(step, transforms.Normalize))
     return tuple(found.mean), tuple(found.std)
+
+
+def trained_colours(trained: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Mean and deviation that a run's images were normalised with; None twice where its flags do not tell."""
+    if not {"crop_size", "mean", "std"} <= trained.keys():
+        return None, None
+    if "dataset" not in trained:  # an exported file
+        return recorded("mean", trained["mean"]), recorded("std", trained["std"])
+    known = {name: recorded(name, trained[name]) for name in ("dataset", "crop_size", "mean", "std")}
+    return normalisation(ImageSource(data_dir=Path(), train_dir=None, val_dir=None, **known))
 
 
 def centre_crops(dataset: Dataset, source: ImageSource, loading: Loading) -> CentreCropBatches:
