@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, pretrains HCSC on scikit-learn's digits, and runs every evaluation of the paper that digits allow.
 # Flags after the script's name go to pretraining, e.g. --max_epochs 30 or --preset paper.
-# CUB=folder, VOC=folder and PLACES=folder add the evaluations on other data sets, where you have them.
+# CUB=folder, VOC=folder, PLACES=folder, VOCDEVKIT=folder and COCO=folder add the evaluations on other data sets, where
+# you have them; the last two train detectors.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 folder=trained_models/evaluate_all/$(date +%Y%m%d-%H%M%S)
 encoder="--pretrained_feature_extractor $folder"
@@ -66,6 +67,14 @@ fi
 if [ -n "${PLACES:-}" ]; then
     echo; echo "== places =="
     solo-hcsc places $encoder --data_dir "$PLACES" --crop_size 32 --checkpoint_dir "$folder"
+fi
+if [ -n "${VOCDEVKIT:-}" ]; then
+    echo; echo "== detect on VOC07+12 =="
+    solo-hcsc detect "$folder" --dataset voc0712 --data_dir "$VOCDEVKIT" --checkpoint_dir "$folder"
+fi
+if [ -n "${COCO:-}" ]; then
+    echo; echo "== detect on COCO =="
+    solo-hcsc detect "$folder" --dataset coco --data_dir "$COCO" --checkpoint_dir "$folder"
 fi
 
 echo

@@ -21,6 +21,7 @@ COMMANDS = {
         "zeroshot": "KNN accuracy on another data set than that of pretraining",
         "voc": "a linear classifier for PASCAL VOC 2007",
         "places": "a linear classifier for Places205",
+        "detect": "a detector for PASCAL VOC or COCO that starts from an encoder",
         "fewlabels": "accuracy with few labels, of picked images and of random ones",
         "summary": "all results below a folder in one table, with the paper's figures",
     },

@@ -12,6 +12,7 @@ from solo_hcsc.checkout.images import centre_crops, training_images
 from solo_hcsc.checkout.refusing import in_config, refusing
 from solo_hcsc.checkout.settings import check_dali, check_resumed, method_settings
 from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.learner import Learner
 from solo_hcsc.hcsc.options import Options, options_in, suitable_levels, suitable_warmup
 
@@ -33,7 +34,10 @@ class HCSC(Learner, BaseMomentumMethod):
             self.given = method_settings(cfg)
             if self.given.get("proto_warmup_epochs") is None:
                 self._choose(suitable_warmup(self.given, cfg.max_epochs), f"suits max_epochs {cfg.max_epochs}")
-            options_in(self.given).check_schedule(cfg.max_epochs)
+            options = options_in(self.given)
+            options.check_schedule(cfg.max_epochs)
+            if options.needs_tree:
+                import_faiss()
             self.build_projectors(self.given.get("proj_hidden_dim"), self.given["proj_output_dim"])
 
     @staticmethod

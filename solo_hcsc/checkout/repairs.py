@@ -1,7 +1,7 @@
 """What keeps solo-learn 1.0.6 from running on today's packages, on few classes, and on a machine without a GPU."""
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import solo.methods.base
@@ -35,6 +35,29 @@ def _without_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
     return built
 
 
+def _saving_no_code(configure: Callable[..., Any]) -> Callable[..., Any]:
+    """A method's `configure_optimizers`, whose scheduler saves numbers only.
+
+    SimSiam's and NNSiam's saves a function, and then torch refuses the checkpoint, also in `main_linear.py`.
+    """
+
+    @wraps(configure)
+    def configure_optimizers(self: Any) -> Any:
+        result = configure(self)
+        for item in result[1] if isinstance(result, tuple) else []:
+            scheduler = item["scheduler"] if isinstance(item, dict) else item
+            if "get_lr" in vars(scheduler):
+                scheduler.state_dict = partial(_state_without_get_lr, scheduler)
+        return result
+
+    return configure_optimizers
+
+
+def _state_without_get_lr(scheduler: Any) -> dict[str, Any]:
+    state = type(scheduler).state_dict(scheduler)
+    return {name: value for name, value in state.items() if name not in ("get_lr", "state_dict")}
+
+
 def _stay(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return tensor
 
@@ -54,6 +77,8 @@ def repair() -> None:
         module.WeightedKNNClassifier = WeightedKNNClassifier
     for module in (solo.methods.base, solo.methods.linear):
         module.accuracy_at_k = accuracy_at_k
+    base = solo.methods.base.BaseMethod
+    base.configure_optimizers = _saving_no_code(base.configure_optimizers)
     if not torch.cuda.is_available():
         setattr(torch.Tensor, "cuda", _stay)  # noqa: B010  main_knn.py moves every batch to a GPU
         _repair_dali()

@@ -38,13 +38,14 @@ METHODS = (
     *("barlow_twins", "byol", "deepclusterv2", "dino", "hcsc", "mocov2plus", "nnbyol", "nnclr", "nnsiam", "ressl"),
     *("simclr", "simsiam", "swav", "vicreg", "wmse"),
 )
-EXPORTS = {  # formats of `solo-hcsc export`, and how their files may end
+EXPORTS = {  # formats of `solo-hcsc export` that are a file, and how its name may end
     "timm": (".safetensors", ".pth"),
     "torchvision": (".safetensors", ".pth"),
     "safetensors": (".safetensors",),
     "onnx": (".onnx",),
     "detectron2": (".pkl",),
 }
+EXPORTED_RUN = "solo-learn"  # the format that is a folder
 _LATER_METHODS = {"vibcreg": "1.0.3", "supcon": "1.0.4", "mocov3": "1.0.5", "mae": "1.0.6"}  # and solo-learn's release
 _LATER_ENCODERS = {"poolformer": "1.0.3", "convnext": "1.0.4", "wide_resnet": "1.0.4"}  # what their names begin with
 METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
@@ -583,11 +584,15 @@ def check_training(flags: Namespace) -> None:
         raise UserError("--scheduler reduce watches the validation loss: --limit_val_batches 0 leaves none")
     if flags.keep_best and flags.limit_val_batches == 0:
         raise UserError(f"--keep_best {flags.keep_best}: --limit_val_batches 0 leaves nothing to compare")
-    if flags.name and "/" in flags.name:
-        raise UserError(f"--name {flags.name}: is part of a file name and must not contain /")
-    if flags.name and len(os.fsencode(flags.name)) > LONGEST_NAME:
-        raise UserError(f"--name {flags.name[:20]}...: is part of a file name and must not exceed {LONGEST_NAME} bytes")
+    check_name(flags)
     if flags.scheduler == "step" and not flags.lr_decay_steps:
         raise UserError("--scheduler step needs --lr_decay_steps, e.g. 60 80")
     if flags.lars and flags.optimizer not in ("sgd", "lars"):
         raise UserError(f"--lars works with --optimizer sgd, not {flags.optimizer}")
+
+
+def check_name(flags: Namespace) -> None:
+    if flags.name and "/" in flags.name:
+        raise UserError(f"--name {flags.name}: is part of a file name and must not contain /")
+    if flags.name and len(os.fsencode(flags.name)) > LONGEST_NAME:
+        raise UserError(f"--name {flags.name[:20]}...: is part of a file name and must not exceed {LONGEST_NAME} bytes")

@@ -330,7 +330,8 @@ def parse(argv: Sequence[str]) -> Flags:
     from solo_hcsc.framework import load_methods
 
     flags = build_parser(load_methods()[method]).parse(argv)
-    if "num_crops_per_aug" not in flags.typed and pipelines(flags) == 2:  # as solo-learn's files before that flag
+    two_large = pipelines(flags) == 2 and len(set(flags.crop_size)) == 1
+    if two_large and "num_crops_per_aug" not in flags.typed:  # as in solo-learn's files before that flag
         return flags.but(num_crops_per_aug=[1, 1])
     return flags
 

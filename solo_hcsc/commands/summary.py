@@ -8,7 +8,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import write_whole
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.evaluation.results import read_results
-from solo_hcsc.report import summary
+from solo_hcsc.report import sheets, summary
 
 
 def run(argv: Sequence[str]) -> None:
@@ -28,6 +28,7 @@ def run(argv: Sequence[str]) -> None:
 
     rows = summary.summarise(results, folder)
     write_whole(folder / "summary.md", summary.markdown(rows))
-    write_whole(folder / "summary.html", summary.html(rows))
+    pictures = sheets.of_results(one for one in results if one["evaluation"] == "detect")
+    write_whole(folder / "summary.html", summary.html(rows, pictures))
     print(table(summary.HEADER, rows))
     print(f"also as {folder / 'summary.md'} and {folder / 'summary.html'}")

@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,24 +170,24 @@ class Loading:
     batch_size: int
     num_workers: int
 
-    def repeatable(self, dataset: Dataset, seed: int, shards: bool) -> ResumableLoader:
+    def repeatable(self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None) -> ResumableLoader:
         """Shuffled batches without a last one that is not full, the same in every run of this seed."""
         images = RepeatableImages(dataset, seed)
         sampler = EpochSampler(images, seed, shards)
-        return ResumableLoader(images, sampler=sampler, drop_last=True, **self._shared)
+        return ResumableLoader(images, sampler=sampler, drop_last=True, collate_fn=collate, **self._shared)
 
     def in_order(self, dataset: Dataset) -> DataLoader:
         """Every image once."""
         return DataLoader(dataset, **self._shared)
 
-    def validation(self, dataset: Dataset, processes: int) -> DataLoader:
-        """Every image once, over all processes together."""
+    def validation(
+        self, dataset: Dataset, processes: int, collate: Callable | None = None, flag: str = "--val_dir"
+    ) -> DataLoader:
+        """Every image once, over all processes together. `flag`: where the images come from."""
         images = len(dataset)  # type: ignore[arg-type]
         if images < processes:
-            raise UserError(
-                f"--val_dir: {images} images cannot be shared by {processes} processes; use fewer --devices"
-            )
-        return DataLoader(dataset, sampler=EachOnce(dataset), **self._shared)
+            raise UserError(f"{flag}: {images} images cannot be shared by {processes} processes; use fewer --devices")
+        return DataLoader(dataset, sampler=EachOnce(dataset), collate_fn=collate, **self._shared)
 
     @property
     def _shared(self) -> dict[str, Any]:

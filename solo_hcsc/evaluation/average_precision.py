@@ -16,9 +16,20 @@ def average_precision(relevant: np.ndarray, scores: np.ndarray, points: Literal[
     if not relevant.any():
         return float("nan")
     precision, recall, _ = precision_recall_curve(relevant, scores)
-    # From the highest recall to the lowest, at whose end scikit-learn adds precision 1 at recall 0.
-    highest = np.maximum.accumulate(precision[:-1])
+    return area(precision[-2::-1], recall[-2::-1], points)  # scikit-learn adds precision 1 at recall 0
+
+
+def area(precision: np.ndarray, recall: np.ndarray, points: Literal["11", "all"]) -> float:
+    """A precision-recall curve as one number; its points (N,) are in the order of rising recall.
+
+    Example:
+        >>> area(np.array([1.0, 0.5]), np.array([0.5, 0.5]), "all")  # half of the objects are never found
+        0.5
+    """
+    if not len(precision):
+        return 0.0
+    highest = np.maximum.accumulate(precision[::-1])[::-1]
     if points == "all":
-        return float(-np.diff(recall) @ highest)
-    levels = np.arange(11) / 10  # not np.linspace, whose 0.3 is above 3 of 10
-    return float(np.mean([highest[recall[:-1] >= level][-1] for level in levels]))
+        return float(np.diff(recall, prepend=0.0) @ highest)
+    reached = [highest[recall >= tenth / 10] for tenth in range(11)]  # not np.linspace, whose 0.3 is above 3 of 10
+    return float(np.mean([part[0] if len(part) else 0.0 for part in reached]))

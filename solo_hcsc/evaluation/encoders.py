@@ -14,6 +14,7 @@ from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import ENCODERS, TIMM
+from solo_hcsc.cli.solo_learn import RELEASE
 from solo_hcsc.data.source import framework_name
 from solo_hcsc.framework import load_methods, make_encoder
 from solo_hcsc.framework.encoders import adapted, key_values, tf_twin, timm_settings, timm_weights
@@ -30,7 +31,9 @@ from solo_hcsc.training.checkpoints import (
     role_of,
     weights_in,
 )
+from solo_hcsc.training.hydra_flags import WITHOUT_EQUAL
 from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.training.twins import OURS, THEIRS
 
 
 @dataclass(frozen=True)
@@ -241,21 +244,42 @@ def load_method(path: Path) -> LightningModule:
     """The whole method of a pretraining run, as it was when the checkpoint was written."""
     flags, methods = recorded_flags(path), load_methods()
     method = flags.get("method")
+    _check_equal(path, flags)
+    if method and method not in methods and "solo_learn" in flags:
+        raise UserError(
+            f"{path}: solo-learn {RELEASE}, which computes here, has no {method}; only this run's encoder can be used"
+        )
     if method not in methods:
         raise UserError(f"{path}: no args.json of a pretraining run beside it, which tells the method and its settings")
     checkpoint = load_checkpoint(path)
     try:
-        options = flags.get("hcsc_options") or {}  # as they were resolved: a preset may change
-        model = methods[method](**flags | options | {"dataset": framework_name(flags["dataset"])})
+        model = methods[method](**_arguments(flags, checkpoint))
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({error})") from error
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     try:
-        model.load_state_dict(weights_in(checkpoint, path))
+        model.load_state_dict(_named_as_ours(weights_in(checkpoint, path)))
     except (RuntimeError, LookupError, TypeError, ValueError) as error:  # the last three: of HCSC's extra state
         reason = on_one_line(str(error).splitlines()[-1])
         raise UserError(f"{path}: does not fit its args.json, or is of an older version; {reason}") from error
     return model
+
+
+def _arguments(flags: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """What the run's method was made with; solo-learn 1.0.6 learns of HCSC's images and options when it starts."""
+    options = flags.get("hcsc_options") or checkpoint.get("hcsc_options") or {}  # as resolved: a preset may change
+    images = {"num_images": checkpoint["hcsc_images"]} if "hcsc_images" in checkpoint else {}
+    sizes = {} if "proj_hidden_dim" in flags else {"proj_hidden_dim": None}
+    return sizes | flags | options | images | {"dataset": framework_name(flags["dataset"])}
+
+
+def _named_as_ours(state: Weights) -> Weights:
+    """Weights of solo-learn since 1.0.3 by the names of 1.0.2; of that one, as they are."""
+    prefixes = {THEIRS: OURS, f"momentum_{THEIRS}": f"momentum_{OURS}"}
+    return {
+        next((new + key.removeprefix(old) for old, new in prefixes.items() if key.startswith(old)), key): value
+        for key, value in state.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -314,6 +338,7 @@ def fit(module: nn.Module, weights: dict[str, Any], complaint: str) -> None:
 
 def _architecture(path: Path, name: str | None, state: Weights) -> str:
     recorded = recorded_flags(path).get("encoder")
+    _check_equal(path, recorded_flags(path))
     if name and recorded and name != recorded:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
     name = name or recorded or _recognised(state)
@@ -325,6 +350,14 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
         where = path if path.suffix == EXPORTED else path.parent / "args.json"
         raise UserError(f"{where}: unknown encoder {name!r}; restore or remove this file")
     return name
+
+
+def _check_equal(path: Path, flags: dict[str, Any]) -> None:
+    """Refuses an encoder of solo-learn 1.0.6 that cannot be built here."""
+    if "solo_learn" in flags and str(flags.get("encoder")).startswith(WITHOUT_EQUAL):
+        raise UserError(
+            f"{path}: was trained with solo-learn's {flags['encoder']}, which is not among the encoders here"
+        )
 
 
 def _recognised(state: Weights) -> str | None:
@@ -340,11 +373,21 @@ def _recognised(state: Weights) -> str | None:
 
 def _settings(path: Path, name: str, args: Sequence[str], crop_size: int, state: Weights) -> dict[str, Any]:
     """The constructor's settings: of timm's models as the run recorded them, of others as the weights show."""
-    if not name.startswith(TIMM):
-        return _backbone_args(name, state, crop_size)
     trained = recorded_flags(path)
     recorded = trained.get("backbone_args") if trained.get("encoder") == name else None
+    if not name.startswith(TIMM):
+        settings = _backbone_args(name, state, crop_size)
+        return _as_given(settings, recorded, trained, crop_size) if "solo_learn" in trained else settings
     return timm_settings(name, recorded if isinstance(recorded, dict) else key_values(args), [crop_size])
+
+
+def _as_given(settings: dict[str, Any], recorded: Any, trained: dict[str, Any], crop_size: int) -> dict[str, Any]:
+    """The settings with all others that solo-learn 1.0.6 was given, which takes any."""
+    given = recorded if isinstance(recorded, dict) else {}
+    as_trained = [crop_size] == trained.get("crop_size", [])[:1]
+    # A size that is not the run's is left for `fit` to refuse.
+    size = {"img_size": given.get("img_size", 224)} if as_trained and "img_size" in settings else {}
+    return given | settings | size
 
 
 def _part(key: str) -> str:

@@ -4,7 +4,7 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -19,9 +19,9 @@ from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.quiet import muted
-from solo_hcsc.data.source import ImageSource, recorded
+from solo_hcsc.data.source import recorded
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder
-from solo_hcsc.framework.datasets import normalisation
+from solo_hcsc.framework.datasets import trained_colours
 from solo_hcsc.training.checkpoints import EVALUATION, find_checkpoint, recorded_flags, role_of
 
 _TOLERANCE = 1e-4  # of features, as a share of the largest
@@ -55,7 +55,7 @@ class Subject:
             source = trained.get("pretrained_feature_extractor", "which its args.json names")
             raise UserError(f"{path}: the checkpoint of an evaluation; give that of pretraining, {source}")
         size = crop_size or (recorded("crop_size", trained["crop_size"])[0] if "crop_size" in trained else 224)
-        mean, std = _colours(trained)
+        mean, std = trained_colours(trained)
         return cls(load_encoder(path, name, size, args), trained.get("method") or method, size, mean, std)
 
     @property
@@ -117,10 +117,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Exported:
-    """A file's content, and the Python code that loads it, where FILE stands for its name."""
+    """A file's content, and the code that loads it, where FILE stands for its name."""
 
     content: bytes
     code: str
+    language: str = "python"
 
     def code_for(self, file: str | Path) -> str:
         return self.code.replace("FILE", repr(str(file)))
@@ -139,7 +140,7 @@ def export(subject: Subject, kind: str, suffix: str) -> Exported:
 
 
 def _timm(subject: Subject, suffix: str) -> Exported:
-    name, settings = _timm_model(subject.encoder)
+    name, settings = timm_model(subject.encoder)
     model = timm.create_model(name, num_classes=0, **settings)
     if not subject.equals(_with_stem_of(subject, model)):
         raise UserError(f"--format timm: timm's {name} is not this {subject.encoder.name}; take safetensors or onnx")
@@ -154,7 +155,7 @@ def _timm(subject: Subject, suffix: str) -> Exported:
     return Exported(_weights_file(subject, suffix), "\n".join(lines))
 
 
-def _timm_model(encoder: Encoder) -> tuple[str, dict[str, Any]]:
+def timm_model(encoder: Encoder) -> tuple[str, dict[str, Any]]:
     """Name and settings for `timm.create_model`; solo-learn's transformers are timm's of another name."""
     name, settings = encoder.name, encoder.settings
     if name.startswith("timm/"):
@@ -306,16 +307,6 @@ def _detectron2_name(key: str) -> str:
     key = key if key.startswith("res") else f"stem.{key}"
     key = re.sub(r"bn(\d)", r"conv\1.norm", key)
     return key.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
-
-
-def _colours(trained: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Mean and deviation that the run's images were normalised with."""
-    if not {"crop_size", "mean", "std"} <= trained.keys():
-        return None, None
-    if "dataset" not in trained:  # an exported file
-        return recorded("mean", trained["mean"]), recorded("std", trained["std"])
-    known = {name: recorded(name, trained[name]) for name in ("dataset", "crop_size", "mean", "std")}
-    return normalisation(ImageSource(data_dir=Path(), train_dir=None, val_dir=None, **known))
 
 
 _FORMATS: dict[str, Callable[[Subject, str], Exported]] = {

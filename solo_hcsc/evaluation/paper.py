@@ -19,6 +19,7 @@ METRICS = {  # of each evaluation, those to compare by
     "places": ("acc1", "acc5"),
     "semisup": ("acc1", "acc5"),
     "voc": ("mAP11", "mAP", "image_AP"),
+    "detect": ("AP", "AP50", "AP75", "AP50_11", "AP50_all", "mask_AP"),
     "fewlabels": ("picked", "random"),
     "clustering": ("nmi", "ami", "accuracy", "dendrogram_purity", "leaf_purity"),
 }

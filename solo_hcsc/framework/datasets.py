@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from PIL import ImageOps
@@ -22,8 +23,10 @@ from solo_hcsc.data.folders import (
 )
 from solo_hcsc.data.images import SkipUnreadable
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.source import ImageSource, recorded
 from solo_hcsc.hcsc.learner import CentreCropBatches
+
+_DOWNLOADS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "stl10": "stl10_binary"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def pretraining_set(source: ImageSource, transform: Callable, share: float, seed
         dataset = _downloaded(
             source,
             lambda: pretrain_dataloader.prepare_datasets(
-                source.dataset, transform, data_dir=source.data_dir, train_dir=source.train_dir
+                source.dataset, transform, data_dir=source.data_dir, train_dir=_below(source, source.train_dir)
             ),
         )
     return dataset if share == 1 else fraction(dataset, share, seed)
@@ -95,8 +98,8 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
             train_transform,
             val_transform,
             data_dir=source.data_dir,
-            train_dir=source.train_dir,
-            val_dir=source.val_dir,
+            train_dir=_below(source, source.train_dir),
+            val_dir=_below(source, source.val_dir),
         ),
     )
 
@@ -141,6 +144,16 @@ def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(found.mean), tuple(found.std)
 
 
+def trained_colours(trained: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Mean and deviation that a run's images were normalised with; None twice where its flags do not tell."""
+    if not {"crop_size", "mean", "std"} <= trained.keys():
+        return None, None
+    if "dataset" not in trained:  # an exported file
+        return recorded("mean", trained["mean"]), recorded("std", trained["std"])
+    known = {name: recorded(name, trained[name]) for name in ("dataset", "crop_size", "mean", "std")}
+    return normalisation(ImageSource(data_dir=Path(), train_dir=None, val_dir=None, **known))
+
+
 def centre_crops(dataset: Dataset, source: ImageSource, loading: Loading) -> CentreCropBatches:
     """A function from indexes of a pretraining set to batches of their centre crops, in that order."""
     _, transform = evaluation_transforms(source)
@@ -150,6 +163,12 @@ def centre_crops(dataset: Dataset, source: ImageSource, loading: Loading) -> Cen
     else:
         crops = CentreCrops(dataset, transform)
     return lambda indexes: loading.in_order(Subset(crops, indexes))
+
+
+def _below(source: ImageSource, folder: Path | None) -> Path | None:
+    """Where torchvision's files are below the data folder: in it, if solo-learn 1.0.6 has put them there."""
+    there = source.data_dir / _DOWNLOADS.get(source.dataset, "none")
+    return Path() if folder is None and there.is_dir() else folder
 
 
 def _downloaded(source: ImageSource, make: Callable[[], Any]) -> Any:

@@ -52,6 +52,7 @@ def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_
         title=_text(f"{encoder.name} trained with {subject.method or 'an unknown method'}"),
         facts={name: _text(value or _UNKNOWN) for name, value in facts.items()},
         code=Markup(exported.code_for(file)),
+        language=exported.language,
         figures=Markup(summary.markdown(rows, _COLUMNS).strip()) if rows else "",
         warnings=[_text(warning) for warning in encoder.warnings],
     )

@@ -3,21 +3,19 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import write_whole
-from solo_hcsc.report import curves, figures, svg, templating
+from solo_hcsc.evaluation.results import read_results
+from solo_hcsc.report import curves, figures, sheets, svg, templating
 from solo_hcsc.study import record
 from solo_hcsc.study.findings import Sentence, best_row, effects, outcome
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
 
-_WIDE = 2.2  # from this width over height on, a picture has a row of its own
 _NONE = "\N{EN DASH}"
 _MINUS, _TIMES, _NO_BREAK = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{NO-BREAK SPACE}"
 _COSTS: dict[str, tuple[Callable[[Cost], float | None], Callable[[float], str]]] = {
@@ -32,6 +30,7 @@ _SECTIONS = {
     "curves": "Learning curves",
     "cost": "Cost",
     "analysis": "Analysis",
+    "detection": "Detection",
     "record": "Settings and commands",
 }
 _INTERVALS = (
@@ -50,6 +49,7 @@ class Report:
     comparison: Comparison
     analyses: dict[str, Analysis]  # by the run's folder
     folder: Path  # the comparison's, with the pictures of the analyses
+    detections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # results, by the run's folder
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -80,7 +80,11 @@ def make(folder: Path, out: Path | None = None, title: str | None = None) -> Pat
     analyses = {run.folder: found for run in runs if (found := record.read_analysis(folder, run)) is not None}
     sources = [record.analysis_folder(folder, run) / "analysis.json" for run in runs if run.folder in analyses]
     _check_out(out, numbers, [folder / "comparison.json", *sources])
-    report = Report(title or comparison.title, comparison, analyses, folder)
+    results = [one for one in read_results(folder) if one["evaluation"] == "detect"]
+    detections = {
+        run.folder: [one for one in results if one.get("checkpoint_sha256") == run.checkpoint_sha256] for run in runs
+    }
+    report = Report(title or comparison.title, comparison, analyses, folder, detections)
     page = render(report)
     write_whole(out, page)
     write_whole(numbers, json.dumps(report.numbers, indent=2) + "\n")
@@ -117,6 +121,7 @@ def render(report: Report) -> str:
         "curves": learning or judged,
         "cost": _cost(comparison, rows),
         "analysis": list(_analyses(report, rows)),
+        "detection": list(_detections(report, rows)),
     }
     return templating.render(
         "report.html.j2",
@@ -297,23 +302,9 @@ def _notes(comparison: Comparison, clustered: bool, reference: Row | None) -> It
 # ---- pictures ----
 
 
-@dataclass(frozen=True)
-class _Figure:
-    """A picture on the page, checked and with ids of its own."""
-
-    title: str
-    caption: str
-    svg: Markup
-    wide: bool
-
-    @classmethod
-    def of(cls, title: str, caption: str, element: str) -> "_Figure":
-        return cls(title, caption, Markup(element), svg.proportions(element) >= _WIDE)
-
-
-def _shown(picture: figures.Picture, name: str) -> _Figure:
+def _shown(picture: figures.Picture, name: str) -> svg.Shown:
     drawn = figures.to_svg(name, picture.draw)
-    return _Figure.of(picture.title, picture.caption, svg.inline(drawn, f"{name}-", picture.title, name))
+    return svg.Shown.of(picture.title, picture.caption, svg.inline(drawn, f"{name}-", picture.title, name))
 
 
 def _analyses(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
@@ -325,7 +316,7 @@ def _analyses(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
             analysis = report.analyses[run.folder]
             where = record.analysis_folder(report.folder, run)
             pictures = [
-                _Figure.of(one.title, one.caption, svg.read(where / one.file, f"a{place}-{count}-", one.title))
+                svg.Shown.of(one.title, one.caption, svg.read(where / one.file, f"a{place}-{count}-", one.title))
                 for count, one in enumerate(analysis.figures)
             ]
             yield {
@@ -336,6 +327,17 @@ def _analyses(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
                 "numbers": _listed(dict(_flat(analysis.numbers))),
             }
             place += 1
+
+
+def _detections(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
+    """The sheets of the detectors that were trained on the runs' encoders, each with its figures."""
+    place = 0
+    for label, row in rows:
+        for run in row.runs:
+            pictures = sheets.of_results(report.detections.get(run.folder, []), f"d{place}-")
+            if pictures:
+                yield {"label": label, "seed": run.seed, "pictures": pictures}
+                place += 1
 
 
 def _flat(numbers: dict[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:

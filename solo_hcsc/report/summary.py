@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from solo_hcsc.cli.console import judged
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
-from solo_hcsc.report import templating
+from solo_hcsc.report import svg, templating
 
 _METRIC_NAMES = {
     "acc1": "top-1",
@@ -17,6 +17,12 @@ _METRIC_NAMES = {
     "mAP11": "mAP 11-point",
     "mAP": "mAP all-point",
     "image_AP": "AP of each image",
+    "AP": "AP",
+    "AP50": "AP50",
+    "AP75": "AP75",
+    "AP50_11": "VOC AP50 11-point",
+    "AP50_all": "VOC AP50 all-point",
+    "mask_AP": "mask AP",
     "picked": "picked labels",
     "random": "random labels",
     "nmi": "NMI",
@@ -92,14 +98,15 @@ def as_text(cell: str) -> str:
     return cell.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
-def html(rows: Sequence[SummaryRow]) -> str:
-    """The table as a page."""
+def html(rows: Sequence[SummaryRow], pictures: Sequence[svg.Shown] = ()) -> str:
+    """The table as a page, with pictures below it."""
     return templating.render(
         "summary.html.j2",
         title="Evaluation results",
         columns=[(name, _CLASSES.get(name, "")) for name in HEADER],
         rows=rows,
         footnote=_footnote(rows),
+        pictures=pictures,
     )
 
 
@@ -160,6 +167,10 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
         said = [_share(settings)]
     elif evaluation == "fewlabels":
         said = [f"linear, mean over {', '.join(map(str, settings['budgets']))} labels"]
+    elif evaluation == "detect":
+        kind = "Mask" if settings["masks"] else "Faster"
+        said = [f"{kind} R-CNN {settings['head'].upper()}, {settings['max_steps']} iterations"]
+        said += ["random weights"] if settings["random_weights"] else []
     elif "config" in settings:
         said = [settings["config"]]
     other = [name for name in settings.get("deviations", []) if name != "features"]
@@ -233,7 +244,7 @@ def _data(result: Mapping[str, Any]) -> str:
     """The data set; folders of one's own by their name and that of the split's folder."""
     data = result.get("data", {})
     folder = data.get(f"{_split(result)}_dir")
-    if result["dataset"] != "custom" or folder is None:
+    if result["dataset"] not in ("custom", "voc") or folder is None:
         return result["dataset"]
     return f"{Path(data['data_dir']).name}/{folder}"
 

@@ -1,8 +1,11 @@
 """SVG files as part of a page: checked, and with names of their own."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
+
+from markupsafe import Markup
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 
@@ -12,7 +15,23 @@ _ELEMENTS = frozenset(
     " feFuncA feGaussianBlur feOffset feBlend".split()
 )
 _PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,")
+_WIDE = 2.2  # from this width over height on, a picture has a row of its own
 _URL = re.compile(r"url\(\s*['\"]?(.?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture on a page, checked and with ids of its own."""
+
+    title: str
+    caption: str
+    svg: Markup
+    wide: bool
+
+    @classmethod
+    def of(cls, title: str, caption: str, element: str, wide: bool | None = None) -> "Shown":
+        """`wide`: whether it has a row of its own; as its proportions are if not given."""
+        return cls(title, caption, Markup(element), proportions(element) >= _WIDE if wide is None else wide)
 
 
 def read(file: Path, prefix: str, label: str) -> str:

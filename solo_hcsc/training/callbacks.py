@@ -81,13 +81,13 @@ class StopOnNonFiniteLoss(Callback):
             dist.all_reduce(finite, op=dist.ReduceOp.MIN)
         arrived = _fetch(finite)
         where = f"step {trainer.global_step} of epoch {trainer.current_epoch + 1}"
-        terms = getattr(pl_module, "loss_terms", {})
+        terms, advice = getattr(pl_module, "loss_terms", {}), getattr(pl_module, "against_nan", AGAINST_NAN)
 
         loss = loss.detach()
 
         def look() -> None:
             if not arrived():
-                self._stop(where, loss, terms)
+                self._stop(where, loss, terms, advice)
 
         if finite.device.type == "cuda":
             self._see()
@@ -103,11 +103,11 @@ class StopOnNonFiniteLoss(Callback):
         if look is not None:
             look()
 
-    def _stop(self, where: str, loss: torch.Tensor, terms: dict[str, torch.Tensor]) -> None:
+    def _stop(self, where: str, loss: torch.Tensor, terms: dict[str, torch.Tensor], advice: str) -> None:
         guilty = [name for name, term in terms.items() if not torch.isfinite(term)]
         which = f"the loss ({', '.join(guilty)})" if guilty else "the loss"
         became = "is not finite in another process" if torch.isfinite(loss) else f"became {float(loss)}"
-        raise UserError(f"{which} {became} at {where}; {self.checkpoints.rescue()}; {AGAINST_NAN}")
+        raise UserError(f"{which} {became} at {where}; {self.checkpoints.rescue()}; {advice}")
 
 
 class EndTogether(Callback):

@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import read_json
+from solo_hcsc.training.hydra_flags import flat_flags, is_nested
+from solo_hcsc.training.twins import without_twins
 
 _SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
 # What torch.load raises on broken files, as files with flipped bytes show.
@@ -31,6 +33,13 @@ _LOADING_ERRORS = (
     AssertionError,
     ArithmeticError,
     SafetensorError,
+)
+# What solo-learn 1.0.6 saves beside the weights of SimSiam and NNSiam: the scheduler that keeps one learning rate as it
+# is, with all that it refers to.
+_OF_SCHEDULERS = frozenset(
+    "functools.partial builtins.getattr builtins.dict collections.defaultdict solo.methods.base.static_lr"
+    " solo.utils.lr_scheduler.LinearWarmupCosineAnnealingLR torch.optim.lr_scheduler.MultiStepLR"
+    " torch.optim.sgd.SGD torch.optim.adam.Adam torch.optim.adamw.AdamW solo.utils.lars.LARS".split()
 )
 EXPORTED = ".safetensors"
 _KNOWN = ("encoder", "backbone_args", "crop_size", "mean", "std", "method", "init_weights")  # to an exported file
@@ -58,7 +67,7 @@ def progress(path: Path) -> tuple[float, float]:
     comes last of all, so that it is named and not passed over.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        content = _content(path, mmap=True)
     except _LOADING_ERRORS:
         return math.inf, _written(path)
     steps = content.get("global_step") if isinstance(content, dict) else None
@@ -81,7 +90,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == EXPORTED:
             return dict(load_file(path))
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = _content(path)
     except _LOADING_ERRORS as error:
         raise UserError(f"{path}: {_refusal(error)}") from error
     if not isinstance(checkpoint, dict):
@@ -89,21 +98,65 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
+class _Placeholder:
+    """Stands for a scheduler or what it refers to: takes anything, keeps nothing, does nothing."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to keep."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Nothing to restore."""
+
+
+def _empty(*args: Any) -> dict[Any, Any]:
+    """Stands for a dictionary, into which torch puts its items."""
+    return {}
+
+
+def _content(path: Path, mmap: bool = False) -> Any:
+    """What torch reads without running anything; of a scheduler, placeholders."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except pickle.UnpicklingError:
+        named = _named_code(path)
+        if not named or not named <= _OF_SCHEDULERS:
+            raise
+        stand_ins: list[Any] = [(_empty if name.endswith("dict") else _Placeholder, name) for name in named]
+        with torch.serialization.safe_globals(stand_ins):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+
+
+def _named_code(path: Path) -> set[str]:
+    """The functions and classes in a file that torch does not know to be harmless; empty where torch cannot tell."""
+    try:
+        return set(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except _LOADING_ERRORS:
+        return set()
+
+
 def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     """The named weights of a checkpoint, or of a file that has nothing else."""
     inner = checkpoint.get("state_dict", checkpoint.get("model", checkpoint))
     if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
-    return {str(key): value for key, value in inner.items()}
+    return without_twins({str(key): value for key, value in inner.items()})
 
 
 def recorded_flags(checkpoint: Path) -> dict[str, Any]:
-    """The args.json that the run wrote beside its checkpoint, or what our own export knows of it; empty for others."""
+    """The args.json that the run wrote beside its checkpoint, or what our own export knows of it; empty for others.
+
+    That of solo-learn 1.0.6, which is nested, is read as the flags that mean the same.
+    """
     if checkpoint.suffix == EXPORTED:
         return _exported(checkpoint)
     file = checkpoint.parent / "args.json"
     flags = read_json(file) if file.is_file() else {}
-    return flags if isinstance(flags, dict) else {}
+    if not isinstance(flags, dict):
+        return {}
+    return flat_flags(flags) if is_nested(flags) else flags
 
 
 def _exported(file: Path) -> dict[str, Any]:

@@ -24,6 +24,9 @@ def progress_callback(refresh_rate: int, cost: EpochCost) -> Callback:
 
 def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) -> Iterator[Any]:
     """Passes batches of images on and shows how far that is: a bar, or elsewhere a line every half minute."""
+    if not is_main_process():
+        yield from batches
+        return
     if sys.stderr.isatty():
         with tqdm(total=images, desc=title, unit="image", leave=False) as bar:
             for batch in batches:

@@ -19,6 +19,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.training.lightning import epoch_row, is_within_epoch, rewind
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.settings import Records
+from solo_hcsc.training.twins import with_twins, without_twins
 
 _UNFINISHED = ".part"
 # Errors of a disk, as opposed to faults of a program.
@@ -26,7 +27,10 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, 
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes under a temporary name, flushes to the disk, renames: a kill at any moment leaves no half checkpoint."""
+    """Writes under a temporary name, flushes to the disk, renames: a kill at any moment leaves no half checkpoint.
+
+    A file has the encoder's weights under a second name too, which nobody sees who reads it here.
+    """
 
     def __init__(self) -> None:
         self.failure: str | None = None  # kept, not raised: the other processes wait for this one
@@ -35,6 +39,7 @@ class WholeFiles(TorchCheckpointIO):
         path = Path(path)
         part = path.with_name(path.name + _UNFINISHED)
         self.failure = None
+        checkpoint = checkpoint | {"state_dict": with_twins(checkpoint["state_dict"])}
         try:
             with part.open("wb") as file:
                 torch.save(checkpoint, file)
@@ -45,6 +50,10 @@ class WholeFiles(TorchCheckpointIO):
             if not isinstance(reason, OSError):
                 raise
             self.failure = f"{path} cannot be written: {reason.strerror}"
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        checkpoint = super().load_checkpoint(*args, **kwargs)
+        return checkpoint | {"state_dict": without_twins(checkpoint["state_dict"])}
 
 
 class Checkpoints(Callback):

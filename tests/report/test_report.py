@@ -139,6 +139,31 @@ def test_title_and_place_can_be_chosen(tmp_path, capsys):
     assert not (tmp_path / "report.html").exists()
 
 
+def test_sheets_of_detectors_stand_beside_the_runs_they_were_trained_on(tmp_path):
+    content = comparison({"hcsc": [45.0], "mocov2plus": [41.0]})
+    content["rows"][1]["runs"][0]["checkpoint_sha256"] = "f" * 64
+    folder = write(tmp_path / "study", content)
+    where = folder / "detect" / "abc"
+    where.mkdir(parents=True)
+    figures.write_svg(where / "detections.svg", figures.to_svg("detections", picture))
+    result = {
+        "evaluation": "detect",
+        "method": "hcsc",
+        "dataset": "voc0712",
+        "metrics": {"AP50": 61.25},
+        "settings": {"pictures": {"file": "detections.svg", "title": "Boxes", "caption": "12 of 60 test images."}},
+        "checkpoint_sha256": "0123456789abcdef" * 4,
+    }
+    (where / "detect.json").write_text(json.dumps(result))
+    page = make(folder).read_text()
+    section = page[page.index('<section id="detection">') :]
+    assert "Boxes, hcsc, AP50 61.2 %, abc" in section
+    assert section.index('class="name"') < section.index("12 of 60 test images.")
+    assert section[: section.index("</section>")].count("<h3>") == 1  # the other run has no detector
+    (where / "detect.json").unlink()
+    assert '<section id="detection">' not in make(folder).read_text()
+
+
 def test_one_seed_has_no_spread(tmp_path):
     write(tmp_path, comparison({"hcsc": [45.0], "mocov2plus": [40.0], "swav": [45.0]}))
     page = make(tmp_path).read_text()

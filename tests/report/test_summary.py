@@ -115,12 +115,14 @@ def test_figures_are_the_papers():
         ("semisup", "imagenet", "10 % of labels", "swav", {"multi_crop": True}, {"acc1": 65.5, "acc5": 87.5}),
         ("clustering", "imagenet", "hierarchy level 1 of 25000-10000-1000", "hcsc", {}, {"nmi": 0.629, "ami": 0.462}),
         ("places", "places205", "", "hcsc", {"multi_crop": True}, {"acc1": 55.0}),
+        ("detect", "voc0712", "", "hcsc", {}, {"AP50_11": 82.5}),
+        ("detect", "coco", "", "swav", {"multi_crop": True}, {"AP": 38.6}),
     ):
         found = find(evaluation, dataset, setting, method, model | more)
         assert found is not None
         assert found.values == values
     keys = [(p.evaluation, p.dataset, p.setting, p.method, p.multi_crop, p.epochs) for p in PUBLISHED]
-    assert len(keys) == len(set(keys)) == 51
+    assert len(keys) == len(set(keys)) == 59
 
 
 def test_figure_that_the_paper_lacks_is_marked(tmp_path, capsys):

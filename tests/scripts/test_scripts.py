@@ -14,7 +14,7 @@ import torch
 from tiny import ROOT, only, run_here
 
 from solo_hcsc.cli.parser import take
-from solo_hcsc.commands import ablate, compare, fewlabels, knn, pretrain
+from solo_hcsc.commands import ablate, compare, detect, fewlabels, knn, pretrain
 from solo_hcsc.data.digits import lay_out_digits
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
@@ -61,7 +61,7 @@ def commands_of(script: Path, *arguments: str) -> list[tuple[str, list[str]]]:
 
 EVALUATIONS = sorted(
     path
-    for folder in ("clustering", "knn", "linear", "places", "semisup", "voc", "zeroshot")
+    for folder in ("clustering", "detect", "knn", "linear", "places", "semisup", "voc", "zeroshot")
     for path in (ROOT / "scripts" / folder).rglob("*.sh")
 )
 
@@ -276,3 +276,12 @@ def test_searched_comparison_draws_the_same_for_nobody_and_sets_the_same_for_all
     parsed = {name: pretrain.parse(words) for name, words in methods.items()}
     check_alike(parsed)
     assert not any({"lr", "temperature"} & args.typed for args in parsed.values()), "they are drawn"
+
+
+def test_detectors_of_digits_differ_by_the_encoders_weights_only():
+    commands = [one for one in commands_of(ROOT / "scripts" / "detect_digits.sh", "--seed", "7") if "/" not in one[0]]
+    assert [name for name, _ in commands] == ["pretrain", "detect", "detect", "summary"]
+    pretrain.check_flags(pretrain.parse(commands[0][1]))
+    trained, random = (detect.parse(flags) for _, flags in commands[1:3])
+    assert vars(random) == vars(trained) | {"random_weights": True}
+    assert (trained.seed, trained.lr_steps) == (7, (75, 92))
