@@ -32,6 +32,8 @@ def method_settings(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(f"method_kwargs.{strangers[0]}: hcsc has no such option; {hint}")
     if unknown:
         note(f"{', '.join(f'method_kwargs.{name}' for name in unknown)}: of other methods, not used by hcsc")
+    if given.get("oracle_labels"):
+        raise UserError("method_kwargs.oracle_labels: is for studies by solo-hcsc ablate --table ceiling; leave it out")
     settings = {name: value for name, value in given.items() if name in KNOWN and value is not None}
     if isinstance(settings.get("num_prototypes"), int):  # of one level, as SwAV's is written
         settings["num_prototypes"] = [settings["num_prototypes"]]
