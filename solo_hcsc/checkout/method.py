@@ -42,7 +42,8 @@ class HCSC(Learner, BaseMomentumMethod):
 
     @staticmethod
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
-        cfg.momentum = omegaconf_select(cfg, "momentum", {})
+        cfg.momentum = omegaconf_select(cfg, "momentum") or {}
+        cfg.method_kwargs = omegaconf_select(cfg, "method_kwargs") or {}
         for name in ("base_tau", "final_tau"):
             cfg.momentum[name] = omegaconf_select(cfg, f"momentum.{name}", 0.999)
         cfg = super(HCSC, HCSC).add_and_assert_specific_cfg(cfg)

@@ -12,5 +12,6 @@ CONFIGS = Path(__file__).parent / "configs"
 
 def register() -> None:
     """`solo.methods.METHODS` has "hcsc" from now on, and what is broken in solo-learn is mended."""
-    METHODS["hcsc"] = HCSC
-    repair()
+    if METHODS.get("hcsc") is not HCSC:  # `solo-hcsc solo main_pretrain.py` comes here twice
+        METHODS["hcsc"] = HCSC
+        repair()

@@ -58,8 +58,36 @@ def _state_without_get_lr(scheduler: Any) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in ("get_lr", "state_dict")}
 
 
+def _with_both_names(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.load` that gives an encoder's weights in old checkpoints their new name, `backbone.`, as well.
+
+    `main_linear.py` means to rename them, drops them all, and would evaluate a random encoder without a word.
+    """
+
+    @wraps(load)
+    def loaded(*args: Any, **kwargs: Any) -> Any:
+        content = load(*args, **kwargs)
+        state = content.get("state_dict") if isinstance(content, dict) else None
+        if isinstance(state, dict) and not any(str(name).startswith("backbone.") for name in state):
+            old = [name for name in state if str(name).startswith("encoder.")]
+            state.update({"backbone." + name.removeprefix("encoder."): state[name] for name in old})
+        return content
+
+    return loaded
+
+
 def _stay(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return tensor
+
+
+def _to_cpu(move: Callable[..., Any]) -> Callable[..., Any]:
+    """`Tensor.to` or `Module.to` that takes a GPU's name for the CPU's."""
+
+    @wraps(move)
+    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return move(self, *("cpu" if str(one).startswith("cuda") else one for one in args), **kwargs)
+
+    return moved
 
 
 def _repair_dali() -> None:
@@ -79,6 +107,10 @@ def repair() -> None:
         module.accuracy_at_k = accuracy_at_k
     base = solo.methods.base.BaseMethod
     base.configure_optimizers = _saving_no_code(base.configure_optimizers)
+    setattr(torch, "load", _with_both_names(torch.load))  # noqa: B010
     if not torch.cuda.is_available():
-        setattr(torch.Tensor, "cuda", _stay)  # noqa: B010  main_knn.py moves every batch to a GPU
+        # main_knn.py and main_umap.py move the encoder and every batch to a GPU.
+        setattr(torch.Tensor, "cuda", _stay)  # noqa: B010
+        for kind in (torch.Tensor, torch.nn.Module):
+            kind.to = _to_cpu(kind.to)  # type: ignore[method-assign]
         _repair_dali()

@@ -1,49 +1,58 @@
 """What a config's `method_kwargs` say of HCSC."""
 
-import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from solo.methods import METHODS
 
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.parser import nearest
 from solo_hcsc.hcsc.options import Options
 
 PROJECTOR = ("proj_hidden_dim", "proj_output_dim")
+_ANOTHER_TREE = ("num_prototypes",)  # of SwAV, DINO and DeepCluster v2: no levels of a tree
 KNOWN = (*PROJECTOR, *(item.name for item in fields(Options)))
 
 
 def method_settings(cfg: DictConfig) -> dict[str, Any]:
-    """HCSC's settings in a config: those that are given.
+    """HCSC's settings in a config: those that are given. What was meant for another method leaves the config.
 
-    What another method of solo-learn reads is left aside, so that any of its YAML files runs with `method=hcsc`; a key
-    that nobody reads is a mistake.
+    In a file of another method, with `method=hcsc` typed, keys that HCSC does not have are left aside, and so is its
+    number of prototypes. A key that was typed, or stands in a file of HCSC's own, must be HCSC's.
     """
     given: dict[str, Any] = OmegaConf.to_container(cfg.method_kwargs, resolve=True)  # type: ignore[assignment]
-    unknown = [name for name in given if name not in KNOWN]
-    strangers = [name for name in unknown if name not in _read_by_others()]
-    if strangers:
-        hint = nearest(strangers[0], KNOWN, "method_kwargs.") or f"it has {', '.join(sorted(KNOWN))}"
-        raise UserError(f"method_kwargs.{strangers[0]}: hcsc has no such option; {hint}")
-    if unknown:
-        note(f"{', '.join(f'method_kwargs.{name}' for name in unknown)}: of other methods, not used by hcsc")
+    typed = _typed()
+    foreign = "method" in typed
+    aside = [name for name in given if foreign and name not in typed and (name not in KNOWN or name in _ANOTHER_TREE)]
+    unknown = next((name for name in given if name not in KNOWN and name not in aside), None)
+    if unknown is not None:
+        hint = nearest(unknown, KNOWN, "method_kwargs.") or "docs/presets.md lists them"
+        raise UserError(f"method_kwargs.{unknown}: hcsc has no such option; {hint}")
     if given.get("oracle_labels"):
         raise UserError("method_kwargs.oracle_labels: is for studies by solo-hcsc ablate --table ceiling; leave it out")
-    settings = {name: value for name, value in given.items() if name in KNOWN and value is not None}
-    if isinstance(settings.get("num_prototypes"), int):  # of one level, as SwAV's is written
-        settings["num_prototypes"] = [settings["num_prototypes"]]
+    for name in aside:
+        del cfg.method_kwargs[name]
+    settings = {name: value for name, value in given.items() if name not in aside and value is not None}
+    kept = [f"method_kwargs.{name} {value}" for name, value in settings.items() if foreign and name not in typed]
+    if aside:
+        note(f"{', '.join(f'method_kwargs.{name}' for name in aside)}: for another method, not used by hcsc")
+    if kept:
+        note(f"{', '.join(kept)}: of this file, used by hcsc too")
+    for name in PROJECTOR:
+        if not isinstance(settings.get(name, 1), int) or settings.get(name, 1) < 1:
+            raise UserError(f"method_kwargs.{name} {settings[name]}: must be a whole number greater than 0")
     return settings
 
 
-def _read_by_others() -> set[str]:
-    """The keys of `method_kwargs` that solo-learn's own methods read."""
-    sources = [inspect.getsource(method) for method in METHODS.values() if method.__module__.startswith("solo.")]
-    return {name for source in sources for name in re.findall(r"method_kwargs\.(\w+)", source)}
+def _typed() -> set[str]:
+    """The last parts of the keys that were typed behind the config's name: `method`, `queue_size`, ..."""
+    if not HydraConfig.initialized():
+        return set()
+    keys = (override.partition("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task)
+    return {key.removeprefix("method_kwargs.") for key in keys}
 
 
 def check_dali(cfg: DictConfig) -> None:

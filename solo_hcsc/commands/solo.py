@@ -54,12 +54,16 @@ def check_script(script: Path, given: str) -> None:
 
 def check_run(flags: list[str]) -> None:
     """Refuses a run of our own `pretrain`, whose args.json the checkout's scripts cannot read."""
-    for flag, value in pairwise(flags):
+    words = [part for word in flags for part in word.split("=", 1)]
+    for flag, value in pairwise(words):
+        if flag != "--pretrained_checkpoint_dir":
+            continue
         record = Path(value) / "args.json"
-        if flag == "--pretrained_checkpoint_dir" and record.is_file():
-            recorded = read_json(record)
-            if not (isinstance(recorded, dict) and isinstance(recorded.get("backbone"), dict)):
-                raise UserError(
-                    f"{value}: a run of solo-hcsc pretrain; "
-                    f"first run `solo-hcsc export {value} --format solo-learn --out FOLDER`, and give that folder"
-                )
+        if not record.is_file():
+            raise UserError(f"--pretrained_checkpoint_dir {value}: no args.json in it; give the folder of one run")
+        recorded = read_json(record)
+        if not (isinstance(recorded, dict) and isinstance(recorded.get("backbone"), dict)):
+            raise UserError(
+                f"{value}: a run of solo-hcsc pretrain; "
+                f"first run `solo-hcsc export {value} --format solo-learn --out FOLDER`, and give that folder"
+            )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from tiny import ROOT, make_images
 
 from solo_hcsc.checkout.settings import check_resumed
@@ -17,11 +18,10 @@ from solo_hcsc.hcsc.options import Options
 
 HERE = Path(__file__).parent
 STAND_IN = HERE / "stand_in"
-NAMED = "--config-path {configs} --config-name hcsc.yaml"
-SMALL = (
-    "augmentations.0.crop_size=32 optimizer.batch_size=8 data.num_workers=0 "
-    "method_kwargs.queue_size=16 'method_kwargs.num_prototypes=[4,2]' ++method_kwargs.min_cluster_size=2"
-)
+NAMED = "--config-path {configs} --config-name {name}.yaml"
+CONFIGS = ROOT / "solo_hcsc" / "checkout" / "configs"
+PLAIN = "augmentations.0.crop_size=32 optimizer.batch_size=8 data.num_workers=0"
+TREE = "method_kwargs.queue_size=16 'method_kwargs.num_prototypes=[4,2]' ++method_kwargs.min_cluster_size=2"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,9 @@ def data(tmp_path_factory):
     make_images(root / "train", classes=3, per_class=8)
     make_images(root / "val", classes=3, per_class=2, seed=1)
     (root / "configs" / "cifar").mkdir(parents=True)
+    config = OmegaConf.load(CONFIGS / "cifar" / "hcsc.yaml")
+    config.method, config.method_kwargs = "swav", {"num_prototypes": 3000, "sk_iters": 3, "queue_size": 16}
+    OmegaConf.save(config, root / "configs" / "cifar" / "swav.yaml")
     return root
 
 
@@ -39,8 +42,12 @@ def runs(data, python):
 
     def call(*lines):
         where = f"data.dataset=custom data.train_path={data / 'train'} data.val_path={data / 'val'}"
-        named = NAMED.format(configs=data / "configs" / "cifar")
-        text = "\n".join(f"{named} {where} {SMALL} {line}" for line in lines)
+        texts = []
+        for line in lines:
+            name, _, rest = line.rpartition("|")
+            named = NAMED.format(configs=data / "configs" / "cifar", name=name or "hcsc")
+            texts.append(f"{named} {where} {PLAIN if name else f'{PLAIN} {TREE}'} {rest}")
+        text = "\n".join(texts)
         done = python(STAND_IN, HERE / "many.py", STAND_IN / "main_pretrain.py", text=text)
         found = re.findall(r"^RESULT (\S+) ?(.*)$", done.stdout, re.MULTILINE)
         assert len(found) == len(lines), done.stdout + done.stderr
@@ -61,7 +68,9 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
         f"{resumed} ++method_kwargs.query_cluster=cosine",
         f"{short} +method_kwargs.tempreature=1",
         f"{short} +method_kwargs.oracle_labels=True",
-        f"{short} +method_kwargs.pred_hidden_dim=8 max_epochs=2 '++save={tmp_path / 'other.ckpt'}'",
+        f"swav|method=hcsc max_epochs=1 ++method_kwargs.min_cluster_size=2 '++save={tmp_path / 'other.ckpt'}'",
+        "swav|method=hcsc max_epochs=1 +method_kwargs.pred_hidden_dim=8",
+        f"{short} method_kwargs.proj_output_dim=abc",
         f"{short} method_kwargs.queue_size=4",
         f"{short} 'method_kwargs.num_prototypes=[20,10]'",
         f"{short} data.format=dali",
@@ -76,6 +85,8 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
         ("2", "method_kwargs.tempreature: hcsc has no such option; did you mean method_kwargs.temperature?"),
         ("2", "method_kwargs.oracle_labels: is for studies by solo-hcsc ablate --table ceiling; leave it out"),
         ("0", ""),
+        ("2", "method_kwargs.pred_hidden_dim: hcsc has no such option; did you mean method_kwargs.proj_hidden_dim?"),
+        ("2", "method_kwargs.proj_output_dim abc: must be a whole number greater than 0"),
         ("2", "method_kwargs.queue_size 4: smaller than the 8 keys of a batch over all processes"),
         ("2", "method_kwargs.num_prototypes 20: needs 40 images (method_kwargs.min_cluster_size 2 each) and there are"),
         ("2", "data.format=dali: DALI must tell hcsc which image is which; add ++dali.encode_indexes_into_labels=True"),
@@ -91,6 +102,8 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
     checkpoint = torch.load(saved, weights_only=True)
     assert checkpoint["hcsc_images"] == 24
     assert checkpoint["hcsc_options"]["num_prototypes"] == [4, 2]
+    of_another = torch.load(tmp_path / "other.ckpt", weights_only=True)["hcsc_options"]
+    assert (of_another["num_prototypes"], of_another["queue_size"]) == ([2], 16)
 
 
 def test_resuming_on_other_images_is_refused():
@@ -153,8 +166,11 @@ def test_solo_refuses_what_is_no_checkout(script, line, tmp_path, refused):
 
 
 def test_solo_refuses_a_run_that_the_checkout_cannot_read(hcsc_run, refused):
-    line = refused("solo", STAND_IN / "main_pretrain.py", "--pretrained_checkpoint_dir", hcsc_run)
-    assert f"solo-hcsc export {hcsc_run} --format solo-learn --out FOLDER" in line
+    for words in (["--pretrained_checkpoint_dir", hcsc_run], [f"--pretrained_checkpoint_dir={hcsc_run}"]):
+        line = refused("solo", STAND_IN / "main_pretrain.py", *words)
+        assert f"solo-hcsc export {hcsc_run} --format solo-learn --out FOLDER" in line
+    line = refused("solo", STAND_IN / "main_pretrain.py", "--pretrained_checkpoint_dir", hcsc_run.parent)
+    assert "no args.json in it; give the folder of one run" in line
 
 
 def test_solo_runs_a_script_with_hcsc_among_its_methods(tmp_path):
@@ -165,6 +181,9 @@ def test_solo_runs_a_script_with_hcsc_among_its_methods(tmp_path):
         "import sys, torch\n"
         "from solo.methods import METHODS\n"
         "print(sorted(METHODS), sys.argv[1:], torch.zeros(1).cuda().device.type)\n"
+        "print(torch.nn.Linear(1, 1).to('cuda:0').weight.to('cuda:0', non_blocking=True).device.type)\n"
+        "torch.save({'state_dict': {'encoder.conv1.weight': torch.ones(1), 'fc.weight': torch.ones(1)}}, 'old.ckpt')\n"
+        "print(sorted(torch.load('old.ckpt')['state_dict']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "solo_hcsc", "solo", folder / "main_any.py", "--k", "5"],
@@ -175,4 +194,8 @@ def test_solo_runs_a_script_with_hcsc_among_its_methods(tmp_path):
         check=True,
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    assert done.stdout == f"['hcsc', 'other'] ['--k', '5'] {device}\n"
+    assert done.stdout.splitlines() == [
+        f"['hcsc', 'other'] ['--k', '5'] {device}",
+        device,
+        "['backbone.conv1.weight', 'encoder.conv1.weight', 'fc.weight']",
+    ]

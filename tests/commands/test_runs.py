@@ -110,7 +110,7 @@ def test_loss_on_a_gpu_is_looked_at_one_step_late_and_before_saving(monkeypatch,
     monkeypatch.setattr(callbacks, "_fetch", lambda flag: partial(next, iter([next(finite)])))
     callback = callbacks.StopOnNonFiniteLoss(checkpoints=None)
     stopped = []
-    monkeypatch.setattr(callback, "_stop", lambda where, loss, terms: stopped.append(where))
+    monkeypatch.setattr(callback, "_stop", lambda where, *_: stopped.append(where))
     with FakeTensorMode():
         loss = torch.empty((), device="cuda")
         for step in range(3 if last else 4):
