@@ -14,7 +14,7 @@ from solo_hcsc.checkout.settings import check_dali, check_resumed, method_settin
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.learner import Learner
-from solo_hcsc.hcsc.options import Options, options_in, suitable_levels, suitable_warmup
+from solo_hcsc.hcsc.options import options_in, suitable_levels, suitable_warmup
 
 
 class HCSC(Learner, BaseMomentumMethod):
@@ -91,7 +91,7 @@ class HCSC(Learner, BaseMomentumMethod):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if not hasattr(self, "coding"):  # of an evaluation, which has no training images
-            self.given = Options(**checkpoint["hcsc_options"]).as_dict()
+            self.given = options_in(checkpoint["hcsc_options"]).as_dict()
             self._begin(checkpoint["hcsc_images"])
         with refusing():
             check_resumed(checkpoint, self.options, self.num_images)

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.parser import nearest
-from solo_hcsc.hcsc.options import Options
+from solo_hcsc.hcsc.options import Options, options_in
 
 PROJECTOR = ("proj_hidden_dim", "proj_output_dim")
 _ANOTHER_TREE = ("num_prototypes",)  # of SwAV, DINO and DeepCluster v2: no levels of a tree
@@ -69,14 +69,15 @@ def check_dali(cfg: DictConfig) -> None:
 
 def check_resumed(checkpoint: Mapping[str, Any], options: Options, num_images: int) -> None:
     """Refuses a checkpoint of other options or images, which solo-learn's auto-resume does not compare."""
-    before, now = checkpoint.get("hcsc_options"), options.as_dict()
-    if not isinstance(before, dict):
+    recorded = checkpoint.get("hcsc_options")
+    if not isinstance(recorded, dict):
         raise UserError("the checkpoint to resume from is not one of hcsc; start anew with auto_resume.enabled=False")
+    before, now = options_in(recorded).as_dict(), options.as_dict()  # an older one lacks newer options
     for name in now:
-        if before.get(name) != now[name]:
+        if before[name] != now[name]:
             raise UserError(
-                f"method_kwargs.{name} {now[name]}: the checkpoint to resume from was trained with "
-                f"{before.get(name)}; give that, or start anew with auto_resume.enabled=False"
+                f"method_kwargs.{name} {now[name]}: the checkpoint to resume from was trained with {before[name]}; "
+                "give that, or start anew with auto_resume.enabled=False"
             )
     if checkpoint.get("hcsc_images") != num_images:
         raise UserError(

@@ -112,6 +112,8 @@ def test_resuming_on_other_images_is_refused():
     check_resumed(before, options, 30)
     with pytest.raises(UserError, match=r"data.train_path: has 31 images, and the checkpoint .* was trained on 30"):
         check_resumed(before, options, 31)
+    older = {name: value for name, value in options.as_dict().items() if name != "clustered_space"}
+    check_resumed(before | {"hcsc_options": older}, options, 30)
     with pytest.raises(UserError, match="not one of hcsc"):
         check_resumed({}, options, 30)
 
