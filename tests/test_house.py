@@ -9,7 +9,7 @@ from tiny import ROOT
 PACKAGE = ROOT / "solo_hcsc"
 # Packages that are large or optional: a function may import them when it is called.
 LAZY = (
-    *("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "onnx", "pycocotools"),
+    *("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "onnx", "pycocotools", "optuna"),
     *("solo_hcsc.framework.dali", "solo.data"),
 )
 

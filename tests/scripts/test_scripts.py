@@ -119,7 +119,7 @@ def test_every_row_of_an_ablation_script_makes_sense(data, table):
     assert command == "ablate"
     flags, shared = ablate.parse(words)
     rows = ablate.chosen(flags, ablate.TABLES[flags.table](ablate.options_of(shared).num_prototypes))
-    assert len(rows) >= 4
+    assert len(rows) >= {"tree": 2, "ceiling": 3}.get(table, 4)
     for more in rows.values():
         pretrain.check_flags(pretrain.parse([*shared, *more.split()]))
         ablate.options_of([*shared, *more.split()]).check_images({"digits": 1437, "cifar10": 10_000}[data])
