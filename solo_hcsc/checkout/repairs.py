@@ -11,6 +11,7 @@ import solo.utils.metrics
 import torch
 from torchmetrics import Metric
 
+from solo_hcsc.cli.twins import THEIRS, with_twins
 from solo_hcsc.hcsc.knn import NeighbourVotes
 
 _accuracy_at_k = solo.utils.metrics.accuracy_at_k
@@ -68,9 +69,8 @@ def _with_both_names(load: Callable[..., Any]) -> Callable[..., Any]:
     def loaded(*args: Any, **kwargs: Any) -> Any:
         content = load(*args, **kwargs)
         state = content.get("state_dict") if isinstance(content, dict) else None
-        if isinstance(state, dict) and not any(str(name).startswith("backbone.") for name in state):
-            old = [name for name in state if str(name).startswith("encoder.")]
-            state.update({"backbone." + name.removeprefix("encoder."): state[name] for name in old})
+        if isinstance(state, dict) and not any(str(name).startswith(THEIRS) for name in state):
+            content["state_dict"] = with_twins(state)
         return content
 
     return loaded

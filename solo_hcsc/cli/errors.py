@@ -37,6 +37,12 @@ def stop(message: str, code: int, alone: bool = False) -> NoReturn:
     sys.exit(code)
 
 
+def refuse(message: str, alone: bool = False) -> NoReturn:
+    """`stop` for what the user asked for and cannot have."""
+    # Lightning kills the main process as soon as one that it started ends with another code than 0.
+    stop(message, 0 if started_by_lightning() else 2, alone)
+
+
 def note(message: str) -> None:
     """Tells the user that something is understood or done otherwise than it reads."""
     if is_main_process():

@@ -15,6 +15,7 @@ from torch import nn
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import ENCODERS, TIMM
 from solo_hcsc.cli.solo_learn import RELEASE
+from solo_hcsc.cli.twins import OURS, THEIRS
 from solo_hcsc.data.source import framework_name
 from solo_hcsc.framework import load_methods, make_encoder
 from solo_hcsc.framework.encoders import adapted, key_values, tf_twin, timm_settings, timm_weights
@@ -33,7 +34,6 @@ from solo_hcsc.training.checkpoints import (
 )
 from solo_hcsc.training.hydra_flags import WITHOUT_EQUAL
 from solo_hcsc.training.lightning import finished_epochs
-from solo_hcsc.training.twins import OURS, THEIRS
 
 
 @dataclass(frozen=True)

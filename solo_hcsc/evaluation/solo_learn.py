@@ -13,12 +13,12 @@ from pytorch_lightning import LightningModule
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import METHODS, TIMM
 from solo_hcsc.cli.solo_learn import HYDRA
+from solo_hcsc.cli.twins import OURS, THEIRS
 from solo_hcsc.evaluation.encoders import load_method
 from solo_hcsc.evaluation.export import Exported, Subject
 from solo_hcsc.framework.method import HCSC
 from solo_hcsc.training.checkpoints import EXPORTED, load_checkpoint, recorded_flags
 from solo_hcsc.training.hydra_flags import nested_flags
-from solo_hcsc.training.twins import OURS, THEIRS
 
 RECORD = "args.json"
 # What a checkpoint has besides the weights that says where training was; optimisers differ between the versions.

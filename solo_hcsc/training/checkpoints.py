@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import read_json
+from solo_hcsc.cli.twins import without_twins
 from solo_hcsc.training.hydra_flags import flat_flags, is_nested
-from solo_hcsc.training.twins import without_twins
 
 _SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
 # What torch.load raises on broken files, as files with flipped bytes show.

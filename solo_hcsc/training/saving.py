@@ -16,10 +16,10 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.twins import with_twins, without_twins
 from solo_hcsc.training.lightning import epoch_row, is_within_epoch, rewind
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.settings import Records
-from solo_hcsc.training.twins import with_twins, without_twins
 
 _UNFINISHED = ".part"
 # Errors of a disk, as opposed to faults of a program.

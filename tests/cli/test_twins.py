@@ -3,10 +3,10 @@
 import torch
 from tiny import only
 
+from solo_hcsc.cli.twins import without_twins
 from solo_hcsc.evaluation.encoders import load_encoder
 from solo_hcsc.training.checkpoints import load_checkpoint, weights_in
 from solo_hcsc.training.saving import WholeFiles
-from solo_hcsc.training.twins import without_twins
 
 
 def test_both_names_mean_one_tensor_that_is_stored_once(hcsc_run, tmp_path):

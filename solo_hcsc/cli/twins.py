@@ -19,7 +19,7 @@ def with_twins(state: dict[str, Any]) -> dict[str, Any]:
         ['backbone.conv1.weight', 'encoder.conv1.weight', 'projector.0.bias']
     """
     both = copy.copy(state)  # with what torch notes of modules' versions, as an attribute
-    both.update({_twin(name): value for name, value in state.items() if name.startswith(OURS)})
+    both.update({_twin(name): value for name, value in state.items() if str(name).startswith(OURS)})
     return both
 
 
