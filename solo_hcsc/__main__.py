@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from solo_hcsc.cli.errors import UserError, in_flags, started_by_lightning, stop
+from solo_hcsc.cli.errors import UserError, in_flags, refuse, stop
 from solo_hcsc.cli.parser import as_typed, nearest
 from solo_hcsc.cli.quiet import quiet
 from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
@@ -50,9 +50,8 @@ def main() -> None:
     try:
         run(sys.argv[1:])
     except (UserError, ArgumentError, MissingPackage) as error:
-        # Lightning kills the main process as soon as one that it started ends with another code than 0.
         message = str(error) if isinstance(error, UserError) else in_flags(str(error))
-        stop(as_typed(message, sys.argv), 0 if started_by_lightning() else 2, getattr(error, "alone", False))
+        refuse(as_typed(message, sys.argv), getattr(error, "alone", False))
     except KeyboardInterrupt:
         stop("interrupted", 130)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from solo_hcsc.cli.errors import UserError, started_by_lightning, stop
+from solo_hcsc.cli.errors import UserError, refuse
 from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
 
 # Where arguments that are not HCSC's own stand in a config; all others are below `method_kwargs`.
@@ -35,5 +35,4 @@ def refusing() -> Iterator[None]:
         yield
     except (UserError, ArgumentError, MissingPackage) as error:
         message = str(error) if isinstance(error, UserError) else in_config(str(error))
-        # Lightning kills the main process as soon as one that it started ends with another code than 0.
-        stop(message, 0 if started_by_lightning() else 2, getattr(error, "alone", False))
+        refuse(message, getattr(error, "alone", False))

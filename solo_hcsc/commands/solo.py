@@ -13,6 +13,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import read_json
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.cli.solo_learn import HYDRA, solo_in
+from solo_hcsc.training.hydra_flags import is_nested
 
 
 def run(argv: Sequence[str]) -> None:
@@ -62,7 +63,7 @@ def check_run(flags: list[str]) -> None:
         if not record.is_file():
             raise UserError(f"--pretrained_checkpoint_dir {value}: no args.json in it; give the folder of one run")
         recorded = read_json(record)
-        if not (isinstance(recorded, dict) and isinstance(recorded.get("backbone"), dict)):
+        if not (isinstance(recorded, dict) and is_nested(recorded)):
             raise UserError(
                 f"{value}: a run of solo-hcsc pretrain; "
                 f"first run `solo-hcsc export {value} --format solo-learn --out FOLDER`, and give that folder"
