@@ -30,6 +30,7 @@ ORACLES_ROW = "hcsc with true labels (oracle)"
 def run(argv: Sequence[str]) -> None:
     flags, methods = parse(argv)
 
+    from solo_hcsc.study.search import choice
     from solo_hcsc.study.study import Plan, Study
 
     rows = [checked(name, words) for name, words in methods.items()]
@@ -37,6 +38,8 @@ def run(argv: Sequence[str]) -> None:
     if flags.search:
         check_early(flags, rows)
         search = searching(flags, rows).run()
+        for row in rows:
+            print(choice(search, row.variant.name))
         rows = [with_winner(row, search) for row in rows]
     plan = Plan(
         **shared_plan("compare", flags, rows),
@@ -63,13 +66,15 @@ def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
     if flags.test_dir == first.val_dir:
         raise UserError(f"--test_dir {flags.test_dir}: is --val_dir, by which --search chooses; give other images")
     import_optuna()
-    images = len(one_split(ImageSource.of_flags(first).located(needs_val=True), "train"))  # type: ignore[arg-type]
+    source = ImageSource.of_flags(first).located(needs_val=True)
+    images, held_out = (len(one_split(source, split)) for split in ("train", "val"))  # type: ignore[arg-type]
     searched = []
     for row in rows:
         where = Circumstances(row.flags.batch_size, round(images * first.data_fraction), bool(row.flags.lars))
         space = space_of(row.flags.method, where, row.flags.typed)
         searched.append(Searched(row.variant.name, row.variant.flags, space))
-    return EqualSearch(flags.out, searched, flags.search, flags.search_epochs or first.max_epochs, flags.search_seed)
+    epochs = flags.search_epochs or first.max_epochs
+    return EqualSearch(flags.out, searched, flags.search, epochs, flags.search_seed, held_out)
 
 
 def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:

@@ -15,6 +15,7 @@ from solo_hcsc.report import curves, figures, sheets, svg, templating
 from solo_hcsc.study import record
 from solo_hcsc.study.findings import Sentence, best_row, effects, outcome
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
+from solo_hcsc.study.search import choice, winner
 
 _NONE = "\N{EN DASH}"
 _MINUS, _TIMES, _NO_BREAK = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{NO-BREAK SPACE}"
@@ -262,10 +263,11 @@ def _search(comparison: Comparison) -> dict[str, Any] | None:
         "methods": [
             {
                 "name": name,
+                "choice": choice(search, name),
                 "ranges": list(search.ranges[name].items()),
                 "head": ["Trial", *search.ranges[name], "Epochs", "KNN %", "State"],
                 "trials": [_trial_cells(trial, search) for trial in trials],
-                "best": max((trial.value or 0.0, -trial.number) for trial in trials)[1] * -1 if trials else None,
+                "best": winner(search, name).number,
             }
             for name, trials in search.of_methods.items()
         ],

@@ -167,6 +167,7 @@ class Search(_Record):
     trials: int
     epochs: int
     seed: int
+    images: int | None = None  # held out, which judged the trials; unknown in older records
     ranges: dict[Text, dict[Text, Text]]  # of each method, by flag
     of_methods: dict[Text, list[Trial]]
 

@@ -22,6 +22,7 @@ from solo_hcsc.cli.files import read_json, write_whole
 from solo_hcsc.evaluation.results import read_metrics
 from solo_hcsc.hcsc.options import levels_for
 from solo_hcsc.study import runner
+from solo_hcsc.study.findings import of_shares
 from solo_hcsc.study.record import Search, Trial
 from solo_hcsc.study.runner import RunFailed, Taken, taking
 
@@ -177,10 +178,14 @@ class EqualSearch:
         trials: of each method.
         epochs: of a trial; its settings are judged at the last of them.
         seed: of the draws and of the trials' runs.
+        images: held out, which judge the trials.
     """
 
-    def __init__(self, out: Path, methods: Sequence[Searched], trials: int, epochs: int, seed: int) -> None:
+    def __init__(
+        self, out: Path, methods: Sequence[Searched], trials: int, epochs: int, seed: int, images: int
+    ) -> None:
         self.out, self.methods, self.trials, self.epochs, self.seed = out, methods, trials, epochs, seed
+        self.images = images
 
     def run(self) -> Search:
         """All trials that have not ended yet, method by method in turn; returns the record of all."""
@@ -198,6 +203,7 @@ class EqualSearch:
             trials=self.trials,
             epochs=self.epochs,
             seed=self.seed,
+            images=self.images,
             ranges={one.name: {name: str(values) for name, values in one.space.items()} for one in self.methods},
             of_methods={method.name: self.ended(method) for method in self.methods},
         )
@@ -274,6 +280,18 @@ def winner(search: Search, method: str) -> Trial:
         reasons = "; ".join(dict.fromkeys(trial.why or "" for trial in search.of_methods[method]))
         raise UserError(f"--search: no trial of {method} was finished ({on_one_line(reasons)})")
     return max(finished, key=lambda trial: trial.value or 0.0)
+
+
+def choice(search: Search, method: str) -> str:
+    """Which trial of a method was chosen, and how many others the held-out images do not tell from it."""
+    best = winner(search, method)
+    values = [trial.value for trial in search.of_methods[method] if trial.value is not None]
+    first, *others = sorted(values, reverse=True)
+    chosen = f"{method}: trial {best.number} is the best ({first:.2f} %)"
+    if search.images is None or not others:
+        return chosen
+    tied = [other for other in others if first - other <= of_shares(first, other, search.images)]
+    return f"{chosen}; {search.images} held-out images do not tell it from {len(tied)} of the {len(others)} others"
 
 
 class _Watching:

@@ -46,7 +46,7 @@ def searched(name="mocov2plus", **space):
 
 
 def test_same_number_of_trials_for_each_method_and_all_are_recorded(made_up, tmp_path):
-    found = EqualSearch(tmp_path, [searched("hcsc"), searched("swav")], trials=12, epochs=6, seed=3).run()
+    found = EqualSearch(tmp_path, [searched("hcsc"), searched("swav")], trials=12, epochs=6, seed=3, images=300).run()
     assert [len(trials) for trials in found.of_methods.values()] == [12, 12]
     assert found.ranges["swav"]["lr"] == "0.01 to 0.3, evenly in the logarithm"
     states = [trial.state for trial in found.of_methods["hcsc"]]
@@ -58,21 +58,50 @@ def test_same_number_of_trials_for_each_method_and_all_are_recorded(made_up, tmp
     assert Search.model_validate(json.loads(found.model_dump_json())) == found
 
 
+def trial_of(number, value):
+    return Trial(
+        number=number,
+        seed=0,
+        base=[],
+        flags=[],
+        drawn={},
+        epochs_asked=1,
+        state="finished",
+        value=value,
+        curve=[],
+        seconds=1,
+    )
+
+
+def test_says_how_many_trials_the_held_out_images_do_not_tell_from_the_best():
+    trials = [trial_of(number, value) for number, value in enumerate((25.0, 28.0, 18.0))]
+    facts = {"metric": "", "trials": 3, "epochs": 1, "seed": 0, "ranges": {}, "of_methods": {"swav": trials}}
+    few, many = (search.choice(Search(**facts, images=images), "swav") for images in (296, 100_000))
+    assert few == "swav: trial 1 is the best (28.00 %); 296 held-out images do not tell it from 1 of the 2 others"
+    assert many.endswith("from 0 of the 2 others")
+    assert search.choice(Search(**facts), "swav") == "swav: trial 1 is the best (28.00 %)"
+
+
 def test_best_trial_wins_and_a_method_without_one_is_refused(made_up, tmp_path):
-    found = EqualSearch(tmp_path, [searched()], trials=8, epochs=6, seed=0).run()
+    found = EqualSearch(tmp_path, [searched()], trials=8, epochs=6, seed=0, images=300).run()
     best = search.winner(found, "mocov2plus")
     assert best.value == max(trial.value for trial in found.of_methods["mocov2plus"] if trial.value)
     assert best.flags[:2] == ["--lr", best.drawn["lr"]]
-    hopeless = EqualSearch(tmp_path / "other", [searched(lr=Between(0.001, 0.01))], trials=2, epochs=6, seed=0).run()
+    hopeless = EqualSearch(
+        tmp_path / "other", [searched(lr=Between(0.001, 0.01))], trials=2, epochs=6, seed=0, images=300
+    ).run()
+    assert search.choice(found, "mocov2plus").startswith(
+        f"mocov2plus: trial {best.number} is the best ({best.value:.2f} %)"
+    )
     with pytest.raises(UserError, match=r"no trial of mocov2plus was finished \(it diverged\)"):
         search.winner(hopeless, "mocov2plus")
 
 
 def test_interrupted_search_goes_on_as_if_it_had_not_been(made_up, tmp_path):
-    whole = EqualSearch(tmp_path / "whole", [searched()], trials=9, epochs=6, seed=0).run()
-    EqualSearch(tmp_path / "parts", [searched()], trials=4, epochs=6, seed=0).run()
+    whole = EqualSearch(tmp_path / "whole", [searched()], trials=9, epochs=6, seed=0, images=300).run()
+    EqualSearch(tmp_path / "parts", [searched()], trials=4, epochs=6, seed=0, images=300).run()
     made_up.clear()
-    parts = EqualSearch(tmp_path / "parts", [searched()], trials=9, epochs=6, seed=0).run()
+    parts = EqualSearch(tmp_path / "parts", [searched()], trials=9, epochs=6, seed=0, images=300).run()
     assert len(made_up) == 5, "what has ended is not repeated"
 
     def without_time(found):
@@ -80,14 +109,14 @@ def test_interrupted_search_goes_on_as_if_it_had_not_been(made_up, tmp_path):
 
     assert without_time(parts) == without_time(whole)
     with pytest.raises(UserError, match="of another search"):
-        EqualSearch(tmp_path / "parts", [searched()], trials=9, epochs=7, seed=0).run()
+        EqualSearch(tmp_path / "parts", [searched()], trials=9, epochs=7, seed=0, images=300).run()
 
 
 def test_broken_record_of_a_trial_is_named(made_up, tmp_path):
-    EqualSearch(tmp_path, [searched()], trials=1, epochs=6, seed=0).run()
+    EqualSearch(tmp_path, [searched()], trials=1, epochs=6, seed=0, images=300).run()
     (tmp_path / "search" / "mocov2plus" / "trial-0" / "trial.json").write_text('{"number": "x"}')
     with pytest.raises(UserError, match=r"trial-0/trial\.json: not a trial's record"):
-        EqualSearch(tmp_path, [searched()], trials=1, epochs=6, seed=0).run()
+        EqualSearch(tmp_path, [searched()], trials=1, epochs=6, seed=0, images=300).run()
 
 
 @pytest.mark.parametrize("name", search.SPACES)
@@ -158,7 +187,9 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
         assert "--val_dir test" in row["runs"][0]["evaluations"]["knn"]["command"]
     assert "queue_size" not in trials["hcsc"][0]["drawn"], "it was given"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "mocov2plus: 2 trials" in page
+    said = capsys.readouterr().out
+    for line in (search.choice(Search(**found["search"]), name) for name in trials):
+        assert "9 held-out images" in line and line in page and line in said
     assert trials["hcsc"][1]["drawn"]["lr"] in page
     run_here("compare", *held_out, *asked)
     assert "finished before" in capsys.readouterr().out
