@@ -8,7 +8,7 @@ bash scripts/data/weights.sh datasets/weights
 
 solo-hcsc compare \
     --methods hcsc mocov2plus swav \
-    --search 8 --search_epochs 3 \
+    --search 8 \
     --budget seconds \
     --seeds 0 1 2 3 4 \
     --out trained_models/tree/search \

@@ -49,6 +49,9 @@ def run(argv: Sequence[str]) -> None:
         search=search,
     )
     conclude(Study(plan), rows[0].flags)
+    for row in rows:
+        if flags.search and row.variant.name == "hcsc":
+            print(f"how much of hcsc's figures is its tree's: {pair_of(flags, row)}")
 
 
 def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
@@ -83,6 +86,14 @@ def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
 
     best = winner(search, row.variant.name)
     return checked(row.variant.name, [*row.variant.flags, *best.flags])
+
+
+def pair_of(flags: Namespace, row: CheckedRow) -> str:
+    """The command that runs HCSC with a search's settings without its tree and with it."""
+    _, _, *words = row.variant.flags  # --method hcsc
+    out = flags.out.with_name(f"{flags.out.name}-tree")
+    own = ["--table", "tree", "--seeds", *map(str, flags.seeds), "--out", str(out), "--test_dir", str(flags.test_dir)]
+    return Invocation("ablate", (*own, "--evaluations", *flags.evaluations, *words)).line
 
 
 def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:

@@ -9,7 +9,7 @@ import pytest
 from tiny import SMALL, make_images, run_here
 
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.commands import pretrain
+from solo_hcsc.commands import ablate, pretrain
 from solo_hcsc.study import runner, search
 from solo_hcsc.study.record import Search, Trial
 from solo_hcsc.study.search import Between, Circumstances, EqualSearch, OneOf, Searched, space_of
@@ -189,8 +189,17 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
     page = (tmp_path / "out" / "report.html").read_text()
     said = capsys.readouterr().out
     for line in (search.choice(Search(**found["search"]), name) for name in trials):
-        assert "9 held-out images" in line and line in page and line in said
+        assert "9 held-out images" in line
+        assert line in page
+        assert line in said
     assert trials["hcsc"][1]["drawn"]["lr"] in page
+    last = said.splitlines()[-1]
+    _, _, pair = last.partition("how much of hcsc's figures is its tree's: solo-hcsc ablate ")
+    flags, words = ablate.parse(shlex.split(pair))
+    assert (flags.seeds, str(flags.test_dir), flags.out) == ([0], "test", tmp_path / "out-tree")
+    best = search.winner(Search(**found["search"]), "hcsc")
+    assert words[-len(best.flags) :] == best.flags
+    assert ablate.options_of(words).query_cluster == "assignment", "pretraining takes them"
     run_here("compare", *held_out, *asked)
     assert "finished before" in capsys.readouterr().out
 
