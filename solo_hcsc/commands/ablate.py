@@ -91,13 +91,14 @@ def run(argv: Sequence[str]) -> None:
 
     base = options_of(words)
     table = TABLES[flags.table](base.num_prototypes)
+    reference = reference_of(flags, table, words)
     rows = [checked(name, [*words, *more.split()]) for name, more in chosen(flags, table).items()]
     plan = Plan(
         **shared_plan("ablate", flags, rows),
         subject=f"HCSC's {flags.table}",
         command=Invocation("ablate", tuple(argv)).line,
         order=tuple(table),
-        reference=reference_of(flags.table, table, words),
+        reference=reference,
     )
     conclude(Study(plan), rows[0].flags)
 
@@ -121,6 +122,13 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
         "it; ceiling: the same, and the true labels as the tree, which no other run may have",
     )
     group.add_argument("--rows", nargs="+", type=int, metavar="N", help="only these rows of the table, from 1")
+    group.add_argument(
+        "--against",
+        type=int,
+        metavar="N",
+        help="the row that the others are seen against, from 1; if not given, the one without the tree in tree and "
+        "ceiling, and the one with the flags as given in the other tables",
+    )
     add_study_flags(parser)
     parser.change("evaluations", default=["knn", "linear", "clustering"])
     table = Parser("ablate", add_help=False)
@@ -144,9 +152,12 @@ def options_of(words: Sequence[str]) -> "Options":
     return options_in(vars(pretrain.parse(words)))
 
 
-def reference_of(name: str, table: dict[str, str], words: Sequence[str]) -> str | None:
-    """The row that the others are seen against: the run without the tree, or the one with the flags as given."""
-    if name in ("tree", "ceiling"):
+def reference_of(flags: Namespace, table: dict[str, str], words: Sequence[str]) -> str | None:
+    """The row that the others are seen against: as asked, the run without the tree, or the one with the flags given."""
+    if flags.against is not None:
+        check_row("--against", flags.against, flags.table, table)
+        return list(table)[flags.against - 1]
+    if flags.table in ("tree", "ceiling"):
         return next(iter(table))
     base = options_of(words)
     return next((row for row, more in table.items() if options_of([*words, *more.split()]) == base), None)
@@ -156,9 +167,14 @@ def chosen(flags: Namespace, rows: dict[str, str]) -> dict[str, str]:
     """The table's rows that are wanted: names and flags."""
     wanted = flags.rows or range(1, len(rows) + 1)
     for number in wanted:
-        if not 1 <= number <= len(rows):
-            raise UserError(f"--rows {number}: table {flags.table} has rows 1 to {len(rows)}")
+        check_row("--rows", number, flags.table, rows)
     return {name: more for number, (name, more) in enumerate(rows.items(), 1) if number in wanted}
+
+
+def check_row(flag: str, number: int, name: str, table: dict[str, str]) -> None:
+    """Refuses the number of a row that a table does not have."""
+    if not 1 <= number <= len(table):
+        raise UserError(f"{flag} {number}: table {name} has rows 1 to {len(table)}")
 
 
 def _trees(rows: Sequence[Sequence[int]]) -> dict[str, str]:

@@ -330,6 +330,8 @@ def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refuse
     assert recorded["num_prototypes"] == [4]
     assert not recorded["instance_selection"]
     assert found["reference"] == "HP, IL, PL, IS, PS (HCSC)"
+    run_here("ablate", "--table", "components", "--rows", 5, "--against", 1, *flags)
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["reference"] == "IL, PL (PCL)"
     assert "has what solo-hcsc ablate made" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
     longer = ["ablate", "--table", "components", *flags, "--max_epochs", 3]
     assert "HP, IL, PL, IS, PS (HCSC) was run with other flags (fewer, now 3)" in refused(*longer)
@@ -338,4 +340,6 @@ def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refuse
 
 def test_row_that_is_not_there_is_refused(custom, refused):
     flags = [*custom, *OF_HCSC.split()]
-    assert "table components has rows 1 to 8" in refused("ablate", "--table", "components", "--rows", 9, *flags)
+    for flag in ("--rows", "--against"):
+        line = refused("ablate", "--table", "components", flag, 9, *flags)
+        assert f"{flag} 9: table components has rows 1 to 8" in line
