@@ -19,8 +19,9 @@ def set_up(environment: Path, **variables: str) -> subprocess.CompletedProcess[s
 
 
 def test_finished_setup_is_skipped():
-    if not Path(sys.prefix, ".solo_hcsc-setup-dev").exists():
-        pytest.skip("this environment was not made by scripts/setup.sh")
+    stamp = Path(sys.prefix, ".solo_hcsc-setup-dev")
+    if not stamp.exists() or stamp.read_text().splitlines()[-1] != str(ROOT):
+        pytest.skip("this environment was not made by scripts/setup.sh of this checkout")
     log = Path(sys.prefix, "setup.log")
     before = log.stat().st_mtime_ns
     out = set_up(Path(sys.prefix), PIP_NO_INDEX="1")
