@@ -291,7 +291,7 @@ def choice(search: Search, method: str) -> str:
     if search.images is None or not others:
         return chosen
     tied = [other for other in others if first - other <= of_shares(first, other, search.images)]
-    return f"{chosen}; {search.images} held-out images do not tell it from {len(tied)} of the {len(others)} others"
+    return f"{chosen}; {search.images} held-out images do not tell it from {len(tied)} of the {len(others)} others that finished"
 
 
 class _Watching:

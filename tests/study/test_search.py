@@ -77,8 +77,11 @@ def test_says_how_many_trials_the_held_out_images_do_not_tell_from_the_best():
     trials = [trial_of(number, value) for number, value in enumerate((25.0, 28.0, 18.0))]
     facts = {"metric": "", "trials": 3, "epochs": 1, "seed": 0, "ranges": {}, "of_methods": {"swav": trials}}
     few, many = (search.choice(Search(**facts, images=images), "swav") for images in (296, 100_000))
-    assert few == "swav: trial 1 is the best (28.00 %); 296 held-out images do not tell it from 1 of the 2 others"
-    assert many.endswith("from 0 of the 2 others")
+    assert (
+        few
+        == "swav: trial 1 is the best (28.00 %); 296 held-out images do not tell it from 1 of the 2 others that finished"
+    )
+    assert many.endswith("from 0 of the 2 others that finished")
     assert search.choice(Search(**facts), "swav") == "swav: trial 1 is the best (28.00 %)"
 
 
