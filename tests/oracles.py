@@ -74,9 +74,9 @@ def negative_selection(left_out, labels, queue_labels, same_image):
     out = alike_out = alike = other_kept = other = 0
     for b in range(len(labels)):
         for j in range(len(queue_labels)):
-            out += left_out[b][j]
             if queue_labels[j] < 0 or j in same_image[b]:
                 continue
+            out += left_out[b][j]
             if queue_labels[j] == labels[b]:
                 alike += 1
                 alike_out += left_out[b][j]

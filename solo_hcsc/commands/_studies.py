@@ -16,6 +16,7 @@ from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
+    from solo_hcsc.study.record import Comparison
     from solo_hcsc.study.runner import Evaluation, Variant
     from solo_hcsc.study.study import Study
 
@@ -92,7 +93,7 @@ def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict
     }
 
 
-def conclude(study: "Study", first: Namespace) -> None:
+def conclude(study: "Study", first: Namespace) -> "Comparison":
     """Runs all of it, makes the report, and says what failed; `first`: the first row's flags."""
     from solo_hcsc.report import page, to_wandb
     from solo_hcsc.report.text import comparison_table
@@ -111,6 +112,7 @@ def conclude(study: "Study", first: Namespace) -> None:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
         raise UserError(f"{len(failed)} runs failed, and the same command again repeats them: {reasons}")
     print(f"report: {file}")
+    return comparison
 
 
 def add_study_flags(parser: Parser) -> None:

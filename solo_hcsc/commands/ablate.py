@@ -156,6 +156,8 @@ def reference_of(flags: Namespace, table: dict[str, str], words: Sequence[str]) 
     """The row that the others are seen against: as asked, the run without the tree, or the one with the flags given."""
     if flags.against is not None:
         check_row("--against", flags.against, flags.table, table)
+        if flags.rows and flags.against not in flags.rows:
+            raise UserError(f"--against {flags.against}: is not among --rows {' '.join(map(str, flags.rows))}; add it")
         return list(table)[flags.against - 1]
     if flags.table in ("tree", "ceiling"):
         return next(iter(table))

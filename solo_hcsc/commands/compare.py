@@ -48,10 +48,11 @@ def run(argv: Sequence[str]) -> None:
         equal_time=flags.budget == "seconds",
         search=search,
     )
-    conclude(Study(plan), rows[0].flags)
+    found = conclude(Study(plan), rows[0].flags)
     for row in rows:
         if flags.search and row.variant.name == "hcsc":
-            print(f"how much of hcsc's figures is its tree's: {pair_of(flags, row)}")
+            epochs = max(one.epochs or 0 for one in found.rows if one.base == "hcsc")
+            print(f"how much of hcsc's figures is its tree's: {pair_of(flags, row, epochs)}")
 
 
 def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
@@ -88,12 +89,15 @@ def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
     return checked(row.variant.name, [*row.variant.flags, *best.flags])
 
 
-def pair_of(flags: Namespace, row: CheckedRow) -> str:
-    """The command that runs HCSC with a search's settings without its tree and with it."""
-    _, _, *words = row.variant.flags  # --method hcsc
-    out = flags.out.with_name(f"{flags.out.name}-tree")
-    own = ["--table", "tree", "--seeds", *map(str, flags.seeds), "--out", str(out), "--test_dir", str(flags.test_dir)]
-    return Invocation("ablate", (*own, "--evaluations", *flags.evaluations, *words)).line
+def pair_of(flags: Namespace, row: CheckedRow, epochs: int) -> str:
+    """The command that runs HCSC with a search's settings, for as many epochs, without its tree and with it."""
+    words = list(row.variant.flags)
+    method = words.index("--method")  # which ablate gives itself
+    del words[method : method + 2]
+    own = ["--table", "tree", "--seeds", *map(str, flags.seeds), "--test_dir", str(flags.test_dir)]
+    own += ["--evaluations", *flags.evaluations]
+    own += [f"--{name}={getattr(flags, name)}" for name in flags.evaluations if getattr(flags, name)]
+    return Invocation("ablate", (*own, *words, "--max_epochs", str(epochs))).line
 
 
 def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:

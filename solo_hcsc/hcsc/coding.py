@@ -544,7 +544,7 @@ class SelectionQuality(NamedTuple):
     """How well negatives are selected, each () in [0, 1].
 
     Args:
-        precision: of the left-out negatives, the share with the query's label (false negatives).
+        precision: of the left-out negatives with a known label, the share with the query's (false negatives).
         recall: of the negatives with its label, the share that is left out.
         preservation: of the negatives with another label (true negatives), the share that is kept.
     """
@@ -570,7 +570,7 @@ def selection_quality(
         Precision and recall of the left-out negatives, and the preservation of true ones.
 
     Example:
-        >>> left_out, none = torch.tensor([[True, True, False, False]]), torch.empty(1, 0, dtype=torch.long)
+        >>> left_out, none = torch.tensor([[True, True, False, True]]), torch.empty(1, 0, dtype=torch.long)
         >>> quality = selection_quality(left_out, torch.tensor([7]), torch.tensor([7, 3, 5, -1]), none)
         >>> [value.item() for value in quality]
         [0.5, 1.0, 0.5]
@@ -580,7 +580,7 @@ def selection_quality(
     false, true = negatives & alike, negatives & ~alike
     hits = (left_out & false).sum()
     return SelectionQuality(
-        precision=hits / left_out.sum().clamp(min=1),
+        precision=hits / (left_out & negatives).sum().clamp(min=1),
         recall=hits / false.sum().clamp(min=1),
         preservation=(true & ~left_out).sum() / true.sum().clamp(min=1),
     )

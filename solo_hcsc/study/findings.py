@@ -137,15 +137,15 @@ def lead(best: Row, other: Row, measure: str) -> Lead:
         return Lead(gap, max(float(t.ppf(0.975, count - 1)) * error, one_image), f"over {count} seeds")
     if images is None or MEASURES[measure].unit != " %" or min(len(ours), len(theirs)) > 1:
         return Lead(gap, None, "")
-    uncertainty = of_shares(best.measures[measure].mean, other.measures[measure].mean, images)
+    uncertainty = binomial_half_width(best.measures[measure].mean, other.measures[measure].mean, images)
     return Lead(gap, uncertainty, f"for {images} images and one seed")
 
 
-def of_shares(first: float, second: float, images: int) -> float:
+def binomial_half_width(first: float, second: float, images: int) -> float:
     """Half of the 95 % interval of the difference between two percentages of so many images (binomial).
 
     Example:
-        >>> round(of_shares(25.0, 28.0, images=296), 1)
+        >>> round(binomial_half_width(25.0, 28.0, images=296), 1)
         7.1
     """
     variance = sum(share / 100 * (1 - share / 100) / images for share in (first, second))

@@ -22,7 +22,7 @@ from solo_hcsc.cli.files import read_json, write_whole
 from solo_hcsc.evaluation.results import read_metrics
 from solo_hcsc.hcsc.options import levels_for
 from solo_hcsc.study import runner
-from solo_hcsc.study.findings import of_shares
+from solo_hcsc.study.findings import binomial_half_width
 from solo_hcsc.study.record import Search, Trial
 from solo_hcsc.study.runner import RunFailed, Taken, taking
 
@@ -240,7 +240,7 @@ class EqualSearch:
         again = ["--auto_resume", "--auto_resumer_max_hours", "100000"]
         judged = ["--max_epochs", str(self.epochs), "--knn_eval", "--check_val_every_n_epoch", "1"]
         flags = [*method.flags, *words, *judged, "--seed", str(self.seed), "--checkpoint_dir", str(folder), *again]
-        watching = _Watching(folder, trial)
+        watching = _Watching(folder, trial, self.epochs)
         state: Literal["finished", "stopped", "failed"] = "finished"
         why = None
         with _held(folder) as lock:
@@ -290,15 +290,16 @@ def choice(search: Search, method: str) -> str:
     chosen = f"{method}: trial {best.number} is the best ({first:.2f} %)"
     if search.images is None or not others:
         return chosen
-    tied = [other for other in others if first - other <= of_shares(first, other, search.images)]
-    return f"{chosen}; {search.images} held-out images do not tell it from {len(tied)} of the {len(others)} others that finished"
+    tied = [other for other in others if first - other <= binomial_half_width(first, other, search.images)]
+    compared = f"{len(tied)} of the {len(others)} others that finished"
+    return f"{chosen}; {search.images} held-out images do not tell it from {compared}"
 
 
 class _Watching:
-    """Reads a running trial's accuracies as they are written, and asks the pruner."""
+    """Reads a running trial's accuracies as they are written, and asks the pruner; not after the last epoch."""
 
-    def __init__(self, folder: Path, trial: "optuna.Trial") -> None:
-        self.folder, self.trial, self.stopped = folder, trial, False
+    def __init__(self, folder: Path, trial: "optuna.Trial", epochs: int) -> None:
+        self.folder, self.trial, self.epochs, self.stopped = folder, trial, epochs, False
         self._told: set[int] = set()
 
     def look(self) -> list[tuple[int, float]]:
@@ -315,7 +316,8 @@ class _Watching:
             if epoch not in self._told:
                 self._told.add(epoch)
                 self.trial.report(value, epoch)
-                self.stopped = self.stopped or self.trial.should_prune()
+                is_over = epoch + 1 >= self.epochs
+                self.stopped = self.stopped or (not is_over and self.trial.should_prune())
         return self.stopped
 
 

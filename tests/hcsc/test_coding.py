@@ -455,7 +455,7 @@ def test_quality_of_selection_by_hand():
     left_out = torch.tensor([[True, True, False, False, False], [False, True, False, True, False]])
     labels, queue_labels, same_image = torch.tensor([0, 1]), torch.tensor([0, 1, 0, -1, 1]), torch.tensor([[4], [4]])
     quality = selection_quality(left_out, labels, queue_labels, same_image)
-    assert quality.precision.item() == pytest.approx(2 / 4)  # queue entry 0 for query 0, entry 1 for query 1
+    assert quality.precision.item() == pytest.approx(2 / 3)  # entry 0 for query 0, entry 1 for query 1; not entry 3
     assert quality.recall.item() == pytest.approx(2 / 3)
     assert quality.preservation.item() == pytest.approx(2 / 3)  # entries 0 and 2 for query 1, but not 1 for 0
 

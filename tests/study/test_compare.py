@@ -330,7 +330,9 @@ def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refuse
     assert recorded["num_prototypes"] == [4]
     assert not recorded["instance_selection"]
     assert found["reference"] == "HP, IL, PL, IS, PS (HCSC)"
-    run_here("ablate", "--table", "components", "--rows", 5, "--against", 1, *flags)
+    line = refused("ablate", "--table", "components", "--rows", 5, "--against", 1, *flags)
+    assert "--against 1: is not among --rows 5; add it" in line
+    run_here("ablate", "--table", "components", "--rows", 1, 5, "--against", 1, *flags)
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["reference"] == "IL, PL (PCL)"
     assert "has what solo-hcsc ablate made" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
     longer = ["ablate", "--table", "components", *flags, "--max_epochs", 3]
