@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and measures what the tree is worth on the Grocery Store photos, from ImageNet's weights at 48 px: the same
 # runs without the tree, with it, and with the true labels as the tree, with five seeds, judged on the test photos.
-# bash scripts/tree/grocery.sh [tree|ceiling] [flags of ablate]. Two minutes a run on a CPU core of its own.
+# bash scripts/tree/grocery.sh [tree|ceiling|components] [flags of ablate]. Two minutes a run on a CPU core of its own.
 table=${1:-tree}
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 [ -d datasets/grocery-96 ] || python scripts/data/grocery.py ${GROCERY:+"$GROCERY"} --side 96
