@@ -21,6 +21,7 @@ from pathlib import Path
 from PIL import Image
 
 from solo_hcsc.cli.errors import UserError, stop
+from solo_hcsc.cli.files import unpack_tar
 from solo_hcsc.cli.parser import Parser, at_least
 
 COMMIT = "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc"
@@ -136,8 +137,7 @@ def download(file: Path) -> Path:
 def unpack(archive: Path, folder: Path) -> Path:
     try:
         if tarfile.is_tarfile(archive):
-            with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
+            unpack_tar(archive, folder)
         else:
             with zipfile.ZipFile(archive) as zipped:
                 zipped.extractall(folder)

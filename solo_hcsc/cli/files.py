@@ -1,9 +1,10 @@
-"""Files that are never half there, folders for them, and JSON that may hold anything."""
+"""Files that are never half there, folders for them, archives, and JSON that may hold anything."""
 
 import contextlib
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,23 @@ def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> It
         with contextlib.suppress(OSError):
             for path in new:
                 path.rmdir()  # refused as soon as one has anything in it
+
+
+def unpack_tar(archive: Path, folder: Path) -> None:
+    """Writes the files of a tar archive below a folder; links are left out, and a file outside of it is a `TarError`.
+
+    Python's own filters do this from 3.10.12 and 3.11.4 on, which not every system has.
+    """
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            target = (folder / member.name).resolve()
+            if not target.is_relative_to(folder.resolve()):
+                raise tarfile.TarError(f"{member.name} would be written outside of {folder}")
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with content, target.open("wb") as out:
+                    shutil.copyfileobj(content, out)
 
 
 def read_json(file: Path) -> Any:

@@ -30,7 +30,7 @@ ORACLES_ROW = "hcsc with true labels (oracle)"
 def run(argv: Sequence[str]) -> None:
     flags, methods = parse(argv)
 
-    from solo_hcsc.study.search import choice
+    from solo_hcsc.study.findings import choice
     from solo_hcsc.study.study import Plan, Study
 
     rows = [checked(name, words) for name, words in methods.items()]
@@ -83,7 +83,7 @@ def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
 
 def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
     """A row with the settings of its method's best trial."""
-    from solo_hcsc.study.search import winner
+    from solo_hcsc.study.findings import winner
 
     best = winner(search, row.variant.name)
     return checked(row.variant.name, [*row.variant.flags, *best.flags])

@@ -13,9 +13,8 @@ from solo_hcsc.cli.files import write_whole
 from solo_hcsc.evaluation.results import read_results
 from solo_hcsc.report import curves, figures, sheets, svg, templating
 from solo_hcsc.study import record
-from solo_hcsc.study.findings import Sentence, best_row, effects, outcome
+from solo_hcsc.study.findings import Sentence, best_row, choice, effects, outcome, winner
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
-from solo_hcsc.study.search import choice, winner
 
 _NONE = "\N{EN DASH}"
 _MINUS, _TIMES, _NO_BREAK = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{NO-BREAK SPACE}"

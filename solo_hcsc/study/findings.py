@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from scipy.stats import t
 
-from solo_hcsc.study.record import MEASURES, Comparison, MeasureKind, Row
+from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.study.record import MEASURES, Comparison, MeasureKind, Row, Search, Trial
 
 
 class Sentence(NamedTuple):
@@ -221,3 +222,28 @@ def _quoted(name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# ---- what a search found ----
+
+
+def winner(search: Search, method: str) -> Trial:
+    """The trial of a method with the highest accuracy; refuses a method that has none."""
+    finished = [trial for trial in search.of_methods[method] if trial.value is not None]
+    if not finished:
+        reasons = "; ".join(dict.fromkeys(trial.why or "" for trial in search.of_methods[method]))
+        raise UserError(f"--search: no trial of {method} was finished ({on_one_line(reasons)})")
+    return max(finished, key=lambda trial: trial.value or 0.0)
+
+
+def choice(search: Search, method: str) -> str:
+    """Which trial of a method was chosen, and how many others the held-out images do not tell from it."""
+    best = winner(search, method)
+    values = [trial.value for trial in search.of_methods[method] if trial.value is not None]
+    first, *others = sorted(values, reverse=True)
+    chosen = f"{method}: trial {best.number} is the best ({first:.2f} %)"
+    if search.images is None or not others:
+        return chosen
+    tied = [other for other in others if first - other <= binomial_half_width(first, other, search.images)]
+    compared = f"{len(tied)} of the {len(others)} others that finished"
+    return f"{chosen}; {search.images} held-out images do not tell it from {compared}"

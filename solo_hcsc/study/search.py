@@ -22,7 +22,6 @@ from solo_hcsc.cli.files import read_json, write_whole
 from solo_hcsc.evaluation.results import read_metrics
 from solo_hcsc.hcsc.options import levels_for
 from solo_hcsc.study import runner
-from solo_hcsc.study.findings import binomial_half_width
 from solo_hcsc.study.record import Search, Trial
 from solo_hcsc.study.runner import RunFailed, Taken, taking
 
@@ -271,28 +270,6 @@ class EqualSearch:
         shown = f"{value:.2f}" if value is not None else "no accuracy"
         told = {"finished": shown, "stopped": f"stopped at {shown}", "failed": f"failed: {why}"}[state]
         print(f" {told}, {clock(ended.seconds)}", flush=True)
-
-
-def winner(search: Search, method: str) -> Trial:
-    """The trial of a method with the highest accuracy; refuses a method that has none."""
-    finished = [trial for trial in search.of_methods[method] if trial.value is not None]
-    if not finished:
-        reasons = "; ".join(dict.fromkeys(trial.why or "" for trial in search.of_methods[method]))
-        raise UserError(f"--search: no trial of {method} was finished ({on_one_line(reasons)})")
-    return max(finished, key=lambda trial: trial.value or 0.0)
-
-
-def choice(search: Search, method: str) -> str:
-    """Which trial of a method was chosen, and how many others the held-out images do not tell from it."""
-    best = winner(search, method)
-    values = [trial.value for trial in search.of_methods[method] if trial.value is not None]
-    first, *others = sorted(values, reverse=True)
-    chosen = f"{method}: trial {best.number} is the best ({first:.2f} %)"
-    if search.images is None or not others:
-        return chosen
-    tied = [other for other in others if first - other <= binomial_half_width(first, other, search.images)]
-    compared = f"{len(tied)} of the {len(others)} others that finished"
-    return f"{chosen}; {search.images} held-out images do not tell it from {compared}"
 
 
 class _Watching:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -85,6 +86,13 @@ def test_photos_lie_in_the_folders_of_their_fine_classes(kind, clone, tmp_path, 
     assert (made / "test" / "Brown-Cap" / "2.jpg").read_bytes() == original.read_bytes()
     assert "8 images in train, 4 images in val, 6 images in test" in capfd.readouterr().out
     assert os.listdir("datasets") == ["grocery"]
+
+
+def test_archive_that_writes_elsewhere_is_refused(clone, tmp_path, monkeypatch, capfd):
+    with tarfile.open(tmp_path / "bad.tar", "w") as tar:
+        tar.add(clone / "GroceryStoreDataset-master" / "dataset" / "classes.csv", "../../classes.csv")
+    line = refusal(monkeypatch, capfd, tmp_path / "bad.tar")
+    assert "../../classes.csv would be written outside of" in line
 
 
 def test_hierarchy_has_the_coarse_classes_and_the_tops(clone, tmp_path):

@@ -11,6 +11,7 @@ from tiny import SMALL, make_images, run_here
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.commands import ablate, pretrain
 from solo_hcsc.study import runner, search
+from solo_hcsc.study.findings import choice, winner
 from solo_hcsc.study.record import Search, Trial
 from solo_hcsc.study.search import Between, Circumstances, EqualSearch, OneOf, Searched, space_of
 
@@ -77,27 +78,25 @@ def trial_of(number, value):
 def test_says_how_many_trials_the_held_out_images_do_not_tell_from_the_best():
     trials = [trial_of(number, value) for number, value in enumerate((25.0, 28.0, 18.0))]
     facts = {"metric": "", "trials": 3, "epochs": 1, "seed": 0, "ranges": {}, "of_methods": {"swav": trials}}
-    few, many = (search.choice(Search(**facts, images=images), "swav") for images in (296, 100_000))
+    few, many = (choice(Search(**facts, images=images), "swav") for images in (296, 100_000))
     assert few.startswith(
         "swav: trial 1 is the best (28.00 %); 296 held-out images do not tell it from 1 of the 2 others"
     )
     assert many.endswith("from 0 of the 2 others that finished")
-    assert search.choice(Search(**facts), "swav") == "swav: trial 1 is the best (28.00 %)"
+    assert choice(Search(**facts), "swav") == "swav: trial 1 is the best (28.00 %)"
 
 
 def test_best_trial_wins_and_a_method_without_one_is_refused(made_up, tmp_path):
     found = EqualSearch(tmp_path, [searched()], trials=8, epochs=6, seed=0, images=300).run()
-    best = search.winner(found, "mocov2plus")
+    best = winner(found, "mocov2plus")
     assert best.value == max(trial.value for trial in found.of_methods["mocov2plus"] if trial.value)
     assert best.flags[:2] == ["--lr", best.drawn["lr"]]
     hopeless = EqualSearch(
         tmp_path / "other", [searched(lr=Between(0.001, 0.01))], trials=2, epochs=6, seed=0, images=300
     ).run()
-    assert search.choice(found, "mocov2plus").startswith(
-        f"mocov2plus: trial {best.number} is the best ({best.value:.2f} %)"
-    )
+    assert choice(found, "mocov2plus").startswith(f"mocov2plus: trial {best.number} is the best ({best.value:.2f} %)")
     with pytest.raises(UserError, match=r"no trial of mocov2plus was finished \(it diverged\)"):
-        search.winner(hopeless, "mocov2plus")
+        winner(hopeless, "mocov2plus")
 
 
 def test_interrupted_search_goes_on_as_if_it_had_not_been(made_up, tmp_path):
@@ -191,7 +190,7 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
     assert "queue_size" not in trials["hcsc"][0]["drawn"], "it was given"
     page = (tmp_path / "out" / "report.html").read_text()
     said = capsys.readouterr().out
-    for line in (search.choice(Search(**found["search"]), name) for name in trials):
+    for line in (choice(Search(**found["search"]), name) for name in trials):
         assert "9 held-out images" in line
         assert line in page
         assert line in said
@@ -200,7 +199,7 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
     _, _, pair = last.partition("how much of hcsc's figures is its tree's: solo-hcsc ablate ")
     flags, words = ablate.parse(shlex.split(pair))
     assert (flags.seeds, str(flags.test_dir), flags.evaluations, flags.knn) == ([0], "test", ["knn"], "--k 20")
-    best = search.winner(Search(**found["search"]), "hcsc")
+    best = winner(Search(**found["search"]), "hcsc")
     assert words[-2 - len(best.flags) :] == [*best.flags, "--max_epochs", "1"]
     assert ablate.options_of(words).query_cluster == "assignment", "pretraining takes them"
     run_here("compare", *held_out, *asked)
