@@ -110,10 +110,11 @@ def unpack_tar(archive: Path, folder: Path) -> None:
 
     Python's own filters do this from 3.10.12 and 3.11.4 on, which not every system has.
     """
+    below = folder.resolve()
     with tarfile.open(archive) as tar:
         for member in tar:
-            target = (folder / member.name).resolve()
-            if not target.is_relative_to(folder.resolve()):
+            target = (below / member.name).resolve()
+            if not target.is_relative_to(below):
                 raise tarfile.TarError(f"{member.name} would be written outside of {folder}")
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:

@@ -239,8 +239,7 @@ def winner(search: Search, method: str) -> Trial:
 def choice(search: Search, method: str) -> str:
     """Which trial of a method was chosen, and how many others the held-out images do not tell from it."""
     best = winner(search, method)
-    values = [trial.value for trial in search.of_methods[method] if trial.value is not None]
-    first, *others = sorted(values, reverse=True)
+    first, *others = sorted((one.value for one in search.of_methods[method] if one.value is not None), reverse=True)
     chosen = f"{method}: trial {best.number} is the best ({first:.2f} %)"
     if search.images is None or not others:
         return chosen
