@@ -46,7 +46,7 @@ class Repeated(Dataset):
     """So many images, which are a folder's in turns."""
 
     def __init__(self, folder: Path, images: int) -> None:
-        self.files = list_images(folder)
+        self.files = list_images(folder).images
         self.images = images
         self.transform: Any = None
 

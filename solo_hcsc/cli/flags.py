@@ -111,6 +111,12 @@ def _add(group: Any, *rows: tuple[str, Any, Any, Bound | None, str]) -> None:
 # ---- images ----
 
 
+SKIP_UNREADABLE = (
+    "go on without images that cannot be read, and list them at the end; without it such an image ends the command. "
+    "In training the next image takes the place of one that cannot be read"
+)
+
+
 def add_dataset_flags(parser: Parser) -> Any:
     """Which images; for every command that reads any. Returns the group, for further ones."""
     group = parser.add_argument_group("data")
@@ -126,6 +132,7 @@ def add_dataset_flags(parser: Parser) -> Any:
         ("dali", bool, False, None, "decode and augment with NVIDIA DALI (folders and lists of images)"),
         ("dali_device", str, "gpu", None, "where DALI works: gpu or cpu"),
         ("no_labels", bool, False, None, "the training folder holds images without class folders"),
+        ("skip_unreadable", bool, False, None, SKIP_UNREADABLE),
         ("mean", float, [0.485, 0.456, 0.406], None, f"channel means {normalising}"),
         ("std", float, [0.228, 0.224, 0.225], POSITIVE, f"channel deviations {normalising}"),
     )
@@ -471,12 +478,21 @@ def check_features(flags: Namespace) -> None:
     check_frozen(flags)
 
 
+def check_skipping(flags: Namespace) -> None:
+    """Refuse --skip_unreadable where images are not read one by one from files."""
+    if flags.skip_unreadable and flags.dali:
+        raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
+    if flags.skip_unreadable and flags.dataset in ("cifar10", "cifar100", "stl10"):
+        raise UserError(f"--skip_unreadable is for folders of images, not --dataset {flags.dataset}; leave it out")
+
+
 def check_frozen(flags: Namespace) -> None:
     """The same of one that can do without labels."""
     check_checkpoint(flags)
     check_colours(flags)
     if flags.dali:
         raise UserError("--dali: features are read with the default loader; leave it out")
+    check_skipping(flags)
 
 
 # ---- Lightning, records, wandb ----
@@ -580,6 +596,7 @@ def add_resume_flags(group: Any) -> None:
 def check_training(flags: Namespace) -> None:
     """Refuses flags of a training that do not go together."""
     check_colours(flags)
+    check_skipping(flags)
     if flags.scheduler == "reduce" and flags.limit_val_batches == 0:
         raise UserError("--scheduler reduce watches the validation loss: --limit_val_batches 0 leaves none")
     if flags.keep_best and flags.limit_val_batches == 0:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from solo_hcsc.evaluation.embedding import Embedder
 
 
-def features_of(embedder: "Embedder", flags: Flags, tree: bool = False) -> "tuple[np.ndarray, np.ndarray | None]":
-    """The features (N, D) of all images; and the clusters (L, N) in the run's tree, if that is asked for."""
+def features_of(
+    embedder: "Embedder", flags: Flags, tree: bool = False
+) -> "tuple[Embedder, np.ndarray, np.ndarray | None]":
+    """The images that could be read, their features (N, D), and the clusters (L, N) in the run's tree, if asked for."""
     from dataclasses import replace
 
     import numpy as np
@@ -28,8 +30,9 @@ def features_of(embedder: "Embedder", flags: Flags, tree: bool = False) -> "tupl
         f"{embedder.images} images, {flags.features} features of {encoder.name}, {embedder.frozen.device}", flush=True
     )
     parts: list[np.ndarray] = []
-    places = replace(embedder, tree=embedder.tree if tree else None).run_through(take(Loading, flags), parts.append)
-    return np.concatenate(parts), None if places is None else places.clusters.T
+    walked = replace(embedder, tree=embedder.tree if tree else None)
+    walked, places = walked.run_through(take(Loading, flags), parts.append)
+    return walked, np.concatenate(parts), None if places is None else places.clusters.T
 
 
 def picks_from_run(embedder: "Embedder", flags: Flags) -> bool:
@@ -60,6 +63,13 @@ def read_labels(flag: str, files: Sequence[Path], paths: Sequence[str]) -> dict[
                 raise UserError(f"{flag} {file}: {on_one_line(path)} is {before!r} and {label!r}; keep one")
             found[numbers[path]] = label or before or ""
     return found
+
+
+def of_readable(embedder: "Embedder", labels: dict[int, str]) -> dict[int, str]:
+    """Labels by the numbers that images have once those that could not be read are left out."""
+    gone = {one.index for one in embedder.skipped}
+    kept = [number for number in range(embedder.images + len(gone)) if number not in gone]
+    return {number: labels[before] for number, before in enumerate(kept) if before in labels}
 
 
 def _rows(flag: str, file: Path) -> list[tuple[str, str]]:

@@ -209,6 +209,7 @@ def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
     images = ["--num_workers", first.num_workers]  # all else is as in pretraining
     if flags.test_dir is not None:
         images += ["--val_dir", flags.test_dir]
+    images += ["--skip_unreadable"] if first.skip_unreadable else []
     if first.accelerator in ("cpu", "gpu"):
         images += ["--accelerator", first.accelerator]
     pictures = ["--wandb", "--project", first.project] if first.wandb else []

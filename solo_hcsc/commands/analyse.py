@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import Subject
-    from solo_hcsc.evaluation.features import FeatureSettings, choose_labels, same_data
+    from solo_hcsc.evaluation.features import FeatureSettings, choose_labels, same_data, tell_skipped
     from solo_hcsc.evaluation.results import versions
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.study.record import Analysis, AnalysisFigure
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
         flush=True,
     )
     as_trained = flags.split == "train" and same_data(source, trained, "train_dir", "class_level")
-    pictures, numbers = look(subject, flags, history, as_trained)
+    subject, pictures, numbers = look(subject, flags, history, as_trained)
     invocation = Invocation("analyse", tuple(argv))
     record = Analysis(
         method=encoder.trained_with.get("method") or flags.method,
@@ -95,12 +95,16 @@ def run(argv: Sequence[str]) -> None:
         ],
     )
     write(folder, pictures, record, replace(wandb, name=wandb.name or f"analysis-{encoder.checkpoint.stem}"))
+    tell_skipped(subject.skipped, subject.images + len(subject.skipped))
 
 
 def look(
     subject: "Subject", flags: Namespace, history: "Curves", knows_chance: bool
-) -> "tuple[list[Picture], dict[str, Any]]":
-    """All pictures, and the numbers behind them; `knows_chance`: whether the classes are those of the history."""
+) -> "tuple[Subject, list[Picture], dict[str, Any]]":
+    """All pictures, and the numbers behind them; `knows_chance`: whether the classes are those of the history.
+
+    The first value is the subject with the images that could be read.
+    """
     import numpy as np
 
     from solo_hcsc.data.loaders import Loading
@@ -114,7 +118,7 @@ def look(
     tree, names = subject.tree, subject.classes
     if tree is None:
         print("prototypes and left-out negatives are not shown: the checkpoint has no tree of prototypes")
-    features, clustered, classes = subject.embed(take(Loading, flags))
+    subject, features, clustered, classes = subject.embed(take(Loading, flags))
     by_level = [] if tree is None else clusters_by_level(tree.hierarchy, clustered)
     sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
     numbers: dict[str, Any] = {}
@@ -133,7 +137,7 @@ def look(
     ]
     pictures += show_maps(features[sample], colourings, flags.seed)
     numbers["mapped_images"] = len(sample)
-    return pictures, numbers
+    return subject, pictures, numbers
 
 
 def compare_clusters(

@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
         score_tree,
         score_whole_tree,
     )
-    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
+    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images, tell_skipped
     from solo_hcsc.evaluation.results import Result, result_file
     from solo_hcsc.hcsc.kmeans import import_faiss
 
@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> None:
         f"{subject.images} {flags.split} images, {subject.frozen.device}",
         flush=True,
     )
-    embeddings, clustered, classes = subject.embed(take(Loading, flags))
+    subject, embeddings, clustered, classes = subject.embed(take(Loading, flags))
     labels = labels_by_level(classes, subject.levels)
     rows = [score_kmeans(embeddings, k, flags.seed, labels)[0] for k in ks]
     levels, whole = [], None
@@ -84,6 +84,7 @@ def run(argv: Sequence[str]) -> None:
         names = [f"{len(subject.classes)} classes", *(f"{count} groups" for count in subject.groups)]
         print(f"\n{compare_tree(whole, levels, names)}\n")
     print(f"result in {file}")
+    tell_skipped(subject.skipped, subject.images + len(subject.skipped))
 
 
 def scores(row: dict[str, Any]) -> list[str]:

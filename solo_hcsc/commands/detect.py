@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.cli.errors import UserError, is_main_process
-from solo_hcsc.cli.flags import add_record_flags, add_trainer_flags, check_colours, check_name, encoder, key_value
+from solo_hcsc.cli.flags import (
+    SKIP_UNREADABLE,
+    add_record_flags,
+    add_trainer_flags,
+    check_colours,
+    check_name,
+    encoder,
+    key_value,
+)
 from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, SHARE, Flags, Invocation, Parser, at_least, yes_or_no
 
 # MoCo's configurations R50-C4, which the paper follows; `voc` is for data of one's own in that layout.
@@ -67,14 +75,14 @@ def run(argv: Sequence[str]) -> None:
     detection = Detection(flags, data, PROTOCOLS[flags.dataset])
     if not detection.train():
         return detection.run.report(detection.started, "go on with --resume_from_checkpoint")
-    found = detection.test()
+    images, found = detection.test()
     if is_main_process():
-        figures, pictures = detection.figures(found), {}
+        figures, pictures = detection.figures(images, found), {}
         if flags.pictures:
-            picture = sheet(data.test, found, few(data.test, flags.pictures), data.classes)
+            picture = sheet(images, found, few(images, flags.pictures), data.classes)
             pictures = write_sheet(picture, detection.run.checkpoints.folder)
-        detection.write(figures, pictures, Invocation("detect", tuple(argv)))
-        print(shown(figures, len(data.test)))
+        detection.write(figures, len(images), pictures, Invocation("detect", tuple(argv)))
+        print(shown(figures, len(images)))
     detection.run.report(detection.started, f"solo-hcsc summary {flags.checkpoint_dir}")
 
 
@@ -156,6 +164,7 @@ def _add_data_flags(group: Any) -> None:
     group.add_argument("--test_split", help=f"{test}; test, for coco val2017")
     group.add_argument("--keep_empty", action="store_true", help="train also on images that show no object")
     group.add_argument("--num_workers", type=int, default=4, bound=NOT_NEGATIVE, help="processes that load images")
+    group.add_argument("--skip_unreadable", action="store_true", help=SKIP_UNREADABLE)
     sizes = "shorter sides that training images are resized to, at random; 480 to 800 by 32, for coco 640 to 800"
     group.add_argument("--min_size_train", type=int, nargs="+", bound=at_least(16), help=sizes)
     group.add_argument("--min_size_test", type=int, default=800, bound=at_least(16), help="the same of test images")

@@ -39,6 +39,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.evaluation.neighbours import BLOCK, StoredRows
     from solo_hcsc.hcsc.kmeans import import_faiss
 
@@ -51,8 +52,10 @@ def run(argv: Sequence[str]) -> None:
     print(f"{images} images, {flags.features} features of {encoder.name}, {embedder.frozen.device}", flush=True)
     with written_together(flags.out, NAMES) as (array, table, record):
         started = time.monotonic()
-        with array.open("wb") as file:
-            places = embedder.run_through(take(Loading, flags), npy_writer(file, images))
+        with array.open("w+b") as file:
+            embedder, places = embedder.run_through(take(Loading, flags), npy_writer(file, images))
+            if embedder.skipped:
+                set_rows(file, images := embedder.images)
         seconds = time.monotonic() - started
         found = embedder.described(StoredRows(array), places)
         if flags.map:
@@ -64,6 +67,7 @@ def run(argv: Sequence[str]) -> None:
         record.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     print(f"{images} images, {images / seconds:.0f} a second: {', '.join(NAMES)} in {flags.out}")
     say_next(flags)
+    tell_skipped(embedder.skipped, images + len(embedder.skipped))
 
 
 def say_next(flags: Namespace) -> None:
@@ -101,6 +105,20 @@ def npy_writer(file: BinaryIO, images: int) -> "Callable[[np.ndarray], None]":
         file.write(np.ascontiguousarray(batch, dtype="<f4").data)
 
     return keep
+
+
+def set_rows(file: BinaryIO, rows: int) -> None:
+    """Set how many rows an NPY file has, where there are fewer than its header says; numpy leaves room for that."""
+    import numpy as np
+
+    file.seek(0)
+    np.lib.format.read_magic(file)
+    shape, _, _ = np.lib.format.read_array_header_1_0(file)
+    start = file.tell()
+    file.seek(0)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (rows, shape[1])}
+    np.lib.format.write_array_header_1_0(file, header)
+    assert file.tell() == start, "the header has grown"
 
 
 def blocks(found: "Embeddings", kind: str | None, neighbours: int, size: int) -> "Iterator[pa.Table]":
@@ -175,7 +193,7 @@ def facts_of(embedder: "Embedder", found: "Embeddings", flags: Namespace, column
         "features": flags.features,
         "images": len(found.paths),
         "dimensions": found.embeddings.shape[1],
-        "data": describe_data(source, None, **{flags.split: len(found.paths)}) | seen,
+        "data": describe_data(source, None, embedder.skipped, **{flags.split: len(found.paths)}) | seen,
         **tree,
         "columns": {name: meaning(name) for name in columns},
         "versions": versions("pyarrow", "umap-learn"),

@@ -21,6 +21,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.report.explore import is_page, write_page
 
     embedder, loading = Embedder.load(flags), take(Loading, flags)
@@ -28,11 +29,12 @@ def run(argv: Sequence[str]) -> None:
     print(embedder.frozen.encoder.taken)
     print(f"{embedder.images} images, {embedder.frozen.encoder.name}, {embedder.frozen.device}", flush=True)
     with folder_written_whole(flags.out, is_page) as folder:
-        places = embedder.run_through(loading, lambda embeddings: None)
+        embedder, places = embedder.run_through(loading, lambda embeddings: None)
         found = embedder.described(np.empty((embedder.images, 0)), places)
         nodes = write_page(folder, found, embedder.dataset, loading, flags.title or name_of(embedder))
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{embedder.images} images in {nodes} clusters, {size / 1e6:.1f} MB; open {flags.out / 'index.html'}")
+    tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
 
 
 def check(embedder: "Embedder", flags: Flags) -> None:

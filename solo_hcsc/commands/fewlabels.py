@@ -28,6 +28,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.evaluation.budgets import drawn_from, measure
     from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.evaluation.results import Result, describe_data
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.report.few_labels import draw_scores
@@ -39,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
         raise UserError(
             f"--budgets {max(flags.budgets)}: a draw chooses from {drawn_from(train.images)} of {train.images} images"
         )
-    pool, judged = labelled([train, val], flags)
+    (train, pool), (val, judged) = labelled([train, val], flags)
     print("choosing, training, judging ...", flush=True)
     scores = measure(pool, judged, sorted({*flags.budgets}), flags.draws, flags.way)
     encoder, source = train.frozen.encoder, replace(train.source, val_dir=val.source.val_dir)
@@ -51,12 +52,15 @@ def run(argv: Sequence[str]) -> None:
         "tree": None if flags.way == "farthest" else "features" if pool.paths is None else "run",
         "scores": [asdict(score) for score in scores],
     }
-    data = describe_data(source, int(pool.classes.max()) + 1, train=len(pool.classes), val=len(judged.classes))
+    skipped = train.skipped + val.skipped
+    counts = {"train": len(pool.classes), "val": len(judged.classes)}
+    data = describe_data(source, int(pool.classes.max()) + 1, skipped, **counts)
     result = Result("fewlabels", None, data, headline(scores), said, time.monotonic() - started)
     with written_together(flags.out, NAMES) as (text, picture):
         result.write(text, encoder, Invocation("fewlabels", tuple(argv)))
         write_svg(picture, to_svg("fewlabels", lambda: draw_scores(scores)))
     say(scores, len(judged.classes), flags)
+    tell_skipped(skipped, train.images + val.images + len(skipped))
 
 
 def headline(scores: "Sequence[Score]") -> dict[str, float]:
@@ -69,8 +73,8 @@ def headline(scores: "Sequence[Score]") -> dict[str, float]:
     }
 
 
-def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[Labelled]":
-    """The images of both splits that have a class, with the same numbers for the same classes."""
+def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[tuple[Embedder, Labelled]]":
+    """The images of both splits that can be read and have a class, with the same numbers for the same classes."""
     import numpy as np
 
     from solo_hcsc.evaluation.budgets import Labelled
@@ -83,12 +87,13 @@ def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[Labelled]":
         raise UserError(f"fewlabels needs at least two classes; all images are {classes[0]!r}")
     numbers: dict[str | None, int] = {name: number for number, name in enumerate(classes)}
     found = []
-    for embedder, own in zip(embedders, names, strict=True):
-        known = [number for number, name in enumerate(own or ()) if name]
+    for embedder in embedders:
         walked = embedder.split == "train" and picks_from_run(embedder, flags)
-        features, clusters = features_of(embedder, flags, walked)
-        classes_of = np.array([numbers[name] for name in own or () if name])
-        found.append(Labelled(features[known], classes_of, None if clusters is None else clusters[:, known]))
+        read, features, clusters = features_of(embedder, flags, walked)
+        own = read.labels() or []
+        known = [number for number, name in enumerate(own) if name]
+        classes_of = np.array([numbers[name] for name in own if name])
+        found.append((read, Labelled(features[known], classes_of, None if clusters is None else clusters[:, known])))
     return found
 
 

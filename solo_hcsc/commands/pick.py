@@ -8,7 +8,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, at_least
-from solo_hcsc.commands._labelling import features_of, next_command, picks_from_run, read_labels
+from solo_hcsc.commands._labelling import features_of, next_command, of_readable, picks_from_run, read_labels
 
 COLUMNS = ("rank", "path", "label", "reason")
 
@@ -18,18 +18,20 @@ def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
     from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.evaluation.picking import pick
     from solo_hcsc.hcsc.kmeans import import_faiss
 
     import_faiss("pick clusters")
     embedder = Embedder.load(flags)
     paths = embedder.paths()
-    already = sorted(read_labels("--already", flags.already, paths))
+    already = read_labels("--already", flags.already, paths)
     left = len(paths) - len(already)
     if flags.budget > left:
         raise UserError(f"--budget {flags.budget}: there are only {left} images to choose from")
-    features, clusters = features_of(embedder, flags, picks_from_run(embedder, flags))
-    picks = pick(features, flags.budget, already, flags.way, clusters)
+    embedder, features, clusters = features_of(embedder, flags, picks_from_run(embedder, flags))
+    paths = embedder.paths()
+    picks = pick(features, flags.budget, sorted(of_readable(embedder, already)), flags.way, clusters)
     with (
         written_together(flags.out.parent, [flags.out.name]) as (part,),
         part.open("w", encoding="utf-8", newline="") as file,
@@ -44,6 +46,7 @@ def run(argv: Sequence[str]) -> None:
         "spread", flags, ("budget", "out", "way", "tree", "already"), "--labels", *files, "--out", "labels"
     )
     print(f"fill in its column label, then: {line}")
+    tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
 
 
 def check_file(file: Path) -> None:

@@ -50,7 +50,6 @@ def run(argv: Sequence[str]) -> None:
     refuse_early(argv)
     flags = parse(argv)
 
-    from solo_hcsc.data.images import UnreadableImage
     from solo_hcsc.training.resume import FinishedError, find_resume
     from solo_hcsc.training.run import Run, batches_per_epoch
 
@@ -87,11 +86,7 @@ def run(argv: Sequence[str]) -> None:
     )
     if resume is not None:
         announce(f"resuming from {resume}")
-    try:
-        session.fit(work.model, train_loader, val_loader)
-    except UnreadableImage as error:
-        could_skip = not (flags.skip_unreadable or flags.dali)
-        raise UnreadableImage(f"{error}, or add --skip_unreadable") if could_skip else error from error
+    session.fit(work.model, train_loader, val_loader)
     health = getattr(work.model, "health", None)
     warnings = [in_flags(sign.text) for sign in health.standing] if health else []
     session.report(work.started, next_command(session.folder, job.source), warnings)
@@ -224,7 +219,7 @@ def prepare(job: Job) -> Work:
     from pytorch_lightning import seed_everything
 
     from solo_hcsc.data.folders import classes_of, fingerprint, whole
-    from solo_hcsc.data.images import SkipUnreadable, UnreadableFiles
+    from solo_hcsc.data.images import BACKGROUND, SkipUnreadable, UnreadableFiles
     from solo_hcsc.framework.datasets import Augmentation, centre_crops, pretraining_set, validation_set
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.framework.settings import for_framework
@@ -253,7 +248,7 @@ def prepare(job: Job) -> Work:
     elif issubclass(method, HCSC):
         settings |= method.choose_levels(settings, len(train_set))  # type: ignore[arg-type]
     if source.in_folders:
-        settings["images"] = fingerprint(train_set, source.folder("train"))
+        settings |= {"images": fingerprint(train_set, source.folder("train")), "background": BACKGROUND}
     crops = None
     if job.dali_device is not None:
         from solo_hcsc.framework import dali  # an optional package that takes seconds to import
@@ -386,12 +381,6 @@ def build_parser(method: type | None) -> Parser:
         help="a text file of lines `child: parent`, which --oracle_labels of hcsc takes the upper levels from; nothing "
         "else reads labels",
     )
-    group.add_argument(
-        "--skip_unreadable",
-        action="store_true",
-        help="the next image stands for one that cannot be read, which is named in the run's unreadable.txt; "
-        "without it such an image ends the run",
-    )
     add_augmentation_flags(parser)
     add_method_flags(parser)
     add_trainer_flags(parser, max_epochs=100)
@@ -497,10 +486,6 @@ def _check_data_flags(flags: Namespace) -> None:
         raise UserError(f"--label_hierarchy {flags.label_hierarchy}: is for --oracle_labels alone; leave it out")
     if flags.dali and any(flags.equalization_prob):
         raise UserError("--equalization_prob: --dali cannot equalise; leave out one of them")
-    if flags.skip_unreadable and flags.dali:
-        raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
-    if flags.skip_unreadable and flags.dataset in ("cifar10", "cifar100", "stl10"):
-        raise UserError(f"--skip_unreadable is for folders of images, not --dataset {flags.dataset}; leave it out")
 
 
 def _check_crops(flags: Namespace) -> None:

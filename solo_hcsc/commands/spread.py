@@ -10,7 +10,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.parser import SHARE, Flags
-from solo_hcsc.commands._labelling import features_of, next_command, read_labels
+from solo_hcsc.commands._labelling import features_of, next_command, of_readable, read_labels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,7 @@ def run(argv: Sequence[str]) -> None:
     import numpy as np
 
     from solo_hcsc.evaluation.embedding import Embedder
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.evaluation.spreading import spread
     from solo_hcsc.hcsc.kmeans import import_faiss
 
@@ -33,8 +34,10 @@ def run(argv: Sequence[str]) -> None:
     paths = embedder.paths()
     given = {number: label for number, label in read_labels("--labels", flags.labels, paths).items() if label}
     check(given, flags)
+    embedder, features, _ = features_of(embedder, flags)
+    paths, given = embedder.paths(), of_readable(embedder, given)
+    check(given, flags)
     names, classes = np.unique(list(given.values()), return_inverse=True)
-    features, _ = features_of(embedder, flags)
     shares = spread(features, list(given), classes)
     write(flags, paths, names, shares, given)
     left = len(paths) - round(flags.abstain * (len(paths) - len(given)))
@@ -42,6 +45,7 @@ def run(argv: Sequence[str]) -> None:
     report(embedder.labels(), names, shares, features, np.array(list(given)), classes)
     more = ("--already", *flags.labels, "--budget", len(given), "--out", "more.csv")
     print(f"for more labels where they tell most: {next_command('pick', flags, ('labels', 'out', 'abstain'), *more)}")
+    tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
 
 
 def check(given: dict[int, str], flags: Namespace) -> None:

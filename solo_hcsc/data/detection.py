@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.data.images import read_image
+from solo_hcsc.data.images import Skipped, read_image
 
 _SLACK = 1.0  # pixels by which a box may stick out of its image: rounding, and boxes of VOC that begin at 0
 
@@ -178,10 +178,10 @@ class WrongSize(UserError):
     alone = True  # only the process whose share the image is in comes across it
 
 
-def collate(batch: list[tuple[torch.Tensor, dict[str, torch.Tensor]]]) -> tuple[list[Any], list[Any]]:
-    """Images of different sizes stay a list."""
-    images, targets = zip(*batch, strict=True)
-    return list(images), list(targets)
+def collate(batch: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Images of different sizes stay a list; those that could not be read are left out."""
+    there = [item for item in batch if not isinstance(item, Skipped)]
+    return [image for image, _ in there], [target for _, target in there]
 
 
 def with_objects(images: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.data.images import class_folders, list_images, read_image
+from solo_hcsc.data.images import Listing, Skipped, class_folders, list_images, read_image
 from solo_hcsc.data.source import ClassLevel
+
+_KINDS = ".jpg, .png, .gif, .webp and what else Pillow decodes"
 
 
 class LabelledImages(ImageFolder):
@@ -35,16 +36,19 @@ class LabelledImages(ImageFolder):
                 f"{directory}: one folder per class is expected there; add --no_labels to pretrain on images without "
                 "classes, or to analyse them"
             )
-        images = {name: list_images(os.path.join(directory, name)) for name in first}
-        empty = [name for name, paths in images.items() if not paths]
+        listings = {name: list_images(os.path.join(directory, name)) for name in first}
+        empty = [name for name, listing in listings.items() if not listing.images]
         if empty:
             others = f" and {len(empty) - 1} others have" if len(empty) > 1 else " has"
             raise UserError(
-                f"{directory}: class folder {empty[0]!r}{others} no images ({', '.join(IMG_EXTENSIONS)}); "
-                "add some, or remove the folder"
+                f"{directory}: class folder {empty[0]!r}{others} no images ({_KINDS}); add some, or remove the folder"
             )
-        level = self.class_level
-        self._found = [(path, class_of(path, directory, level)) for paths in images.values() for path in paths]
+        images = [path for listing in listings.values() for path in listing.images]
+        loose = list_images(directory, below=False)
+        kinds = sum((listing.others for listing in listings.values()), loose.others)
+        in_no_class = f"{len(loose.images)} images that are in no class folder are left out" if loose.images else ""
+        self.left_out = "; ".join(filter(None, (in_no_class, Listing(images, kinds).left_out())))
+        self._found = [(path, class_of(path, directory, self.class_level)) for path in images]
         names = sorted({name for _, name in self._found})
         return names, {name: number for number, name in enumerate(names)}
 
@@ -58,10 +62,15 @@ def class_of(path: str, root: str | Path, class_level: ClassLevel = None) -> str
     return "/".join(folders if class_level == "leaf" else folders[: int(class_level or 1)])
 
 
-def tell_nested(dataset: LabelledImages) -> None:
-    """Says which folders are the classes where there are folders with images below them, and nobody has chosen."""
-    if dataset.class_level is not None:
-        return
+def tell_listing(dataset: "LabelledImages | ImagesWithoutLabels") -> None:
+    """Say which files are no images, and which folders are the classes where others with images lie below them."""
+    if dataset.left_out:
+        announce(f"{on_one_line(dataset.root)}: {dataset.left_out}")
+    if isinstance(dataset, LabelledImages) and dataset.class_level is None:
+        _tell_nested(dataset)
+
+
+def _tell_nested(dataset: LabelledImages) -> None:
     folders, count = {os.path.dirname(path) for path, _ in dataset.samples}, len(dataset.classes)
     if len(folders) <= count:
         return
@@ -84,9 +93,10 @@ class ImagesWithoutLabels(Dataset):
     def __init__(self, root: Path, transform: Callable) -> None:
         self.root = root
         self.transform = transform
-        self.images = list_images(root)
+        listing = list_images(root)
+        self.images, self.left_out = listing.images, listing.left_out()
         if not self.images:
-            raise UserError(f"{root}: no images there ({', '.join(IMG_EXTENSIONS)})")
+            raise UserError(f"{root}: no images there ({_KINDS})")
 
     def __getitem__(self, index: int) -> tuple[int, Any, int]:
         return index, self.transform(read_image(self.images[index])), -1
@@ -147,6 +157,20 @@ def with_transform(dataset: Dataset, transform: Callable) -> Dataset:
     other: Any = copy.copy(dataset)
     other.transform = transform
     return other
+
+
+def without(dataset: Any, skipped: Sequence[Skipped]) -> Any:
+    """Return a data set of image files without those that could not be read."""
+    gone = {one.index for one in skipped}
+    if not gone:
+        return dataset
+    left = copy.copy(dataset)
+    if isinstance(dataset, ImagesWithoutLabels):
+        left.images = [path for index, path in enumerate(dataset.images) if index not in gone]
+    else:
+        left.samples = [sample for index, sample in enumerate(dataset.samples) if index not in gone]
+        left.targets = [label for _, label in left.samples]
+    return left
 
 
 def whole(dataset: Dataset) -> Dataset:

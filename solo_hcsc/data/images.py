@@ -2,18 +2,20 @@
 
 import os
 import struct
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.utils.data import Dataset
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 
 # What Pillow's decoders raise on broken files, as far as its releases and files with flipped bytes show.
-_DECODING_ERRORS = (
+DECODING_ERRORS = (
     OSError,
     SyntaxError,
     ValueError,
@@ -24,6 +26,9 @@ _DECODING_ERRORS = (
     struct.error,
     Image.DecompressionBombError,
 )
+# Formats that Pillow recognises and cannot decode by itself: without a plug-in, another program or Windows.
+_NOT_DECODED = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+BACKGROUND = (255, 255, 255)  # what shows through transparent pixels
 _MOST_STRETCHED = 500  # longer over shorter side: resized by its shorter side, such an image takes 100 MB and more
 _ORIENTATION = 0x0112  # of EXIF
 _LONGEST_GAP = 100  # unreadable images in a row; more mean that the data set is not what it should be
@@ -47,9 +52,33 @@ def class_folders(root: str | Path) -> list[str]:
         _unlistable(error)
 
 
-def list_images(root: str | Path) -> list[str]:
-    """Paths of all images below `root`, sorted; follows links, leaves out what is hidden."""
-    found, folders = [], [os.fspath(root)]
+@cache
+def image_endings() -> frozenset[str]:
+    """Return how the names of image files end, in lower case: those of every format that Pillow decodes."""
+    known = Image.registered_extensions()
+    return frozenset(ending for ending, kind in known.items() if kind in Image.OPEN and kind not in _NOT_DECODED)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images below a folder, sorted by path, and how many other files it has, by their ending."""
+
+    images: list[str]
+    others: Counter[str]
+
+    def left_out(self) -> str:
+        """Return `13 files are not images and left out: .svg 12, .txt 1`; nothing where all files are images."""
+        count = self.others.total()
+        kinds = ", ".join(f"{ending or 'without an ending'} {number}" for ending, number in self.others.most_common(5))
+        more = ", ..." * (len(self.others) > 5)
+        is_no_image = "files are not images and" if count > 1 else "file is not an image and is"
+        return f"{count} {is_no_image} left out: {on_one_line(kinds)}{more}" if count else ""
+
+
+def list_images(root: str | Path, below: bool = True) -> Listing:
+    """List the images in `root` and, unless `below` is false, in its folders; follow links, leave out hidden files."""
+    found, others, folders = [], Counter[str](), [os.fspath(root)]
+    endings = image_endings()
     while folders:
         try:
             entries = list(os.scandir(folders.pop()))
@@ -57,12 +86,16 @@ def list_images(root: str | Path) -> list[str]:
             _unlistable(error)
         for entry in (entry for entry in entries if not entry.name.startswith(".")):
             if entry.is_dir():
-                folders += [] if _leads_back(Path(entry.path)) else [entry.path]
-            elif entry.name.lower().endswith(IMG_EXTENSIONS):
-                if not entry.is_file():  # known without another look at the disk, but for links
-                    _refuse_pipe(entry.path)
-                found.append(entry.path)
-    return sorted(found)
+                folders += [entry.path] if below and not _leads_back(Path(entry.path)) else []
+                continue
+            ending = os.path.splitext(entry.name)[1].lower()
+            if ending not in endings:
+                others[ending] += 1
+                continue
+            if not entry.is_file():  # known without another look at the disk, but for links
+                _refuse_pipe(entry.path)
+            found.append(entry.path)
+    return Listing(sorted(found), others)
 
 
 def _refuse_pipe(path: str) -> None:
@@ -84,7 +117,10 @@ def _unlistable(error: OSError) -> NoReturn:
 
 
 def read_image(path: str) -> Image.Image:
-    """The image in 8-bit RGB, upright as its camera says, and with 16-bit grey scaled instead of clipped to white."""
+    """Return the image in 8-bit RGB: upright as its camera says, transparent pixels on white, 16-bit grey scaled.
+
+    Of an animation it is the first frame.
+    """
     _refuse_pipe(path)
     try:
         with open(path, "rb") as file:
@@ -94,9 +130,11 @@ def read_image(path: str) -> Image.Image:
                 raise ValueError(f"its sides are {image.width} x {image.height}; cut it")
             image.load()
             return _as_rgb(_upright(image))
-    except _DECODING_ERRORS as error:
+    except DECODING_ERRORS as error:
         raise UnreadableImage(
-            f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it", path
+            f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it, "
+            "or add --skip_unreadable",
+            path,
         ) from error
 
 
@@ -104,7 +142,7 @@ def _upright(image: Image.Image) -> Image.Image:
     """Turned and mirrored as its EXIF orientation says; as it lies where it has none, or none that can be read."""
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
-    except _DECODING_ERRORS:
+    except DECODING_ERRORS:
         return image
     return ImageOps.exif_transpose(image) if orientation in range(2, 9) else image
 
@@ -118,9 +156,11 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         if low < 0 or high > 65535:  # 32 bits
             raise ValueError(f"its pixels go from {low} to {high}; save it with 8 or 16 bits")
         deep = high > 255 or image.mode != "I"  # 32-bit files may hold 8-bit values
-        image = Image.fromarray((pixels >> 8 if deep else pixels).astype(np.uint8))
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # Pillow warns of the direct way
+        grey = (pixels >> 8 if deep else pixels).astype(np.uint8)
+        grey[pixels == image.info.get("transparency")] = BACKGROUND[0]
+        image = Image.fromarray(grey)
+    if image.has_transparency_data:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, BACKGROUND), image.convert("RGBA"))
     return image.convert("RGB")
 
 
@@ -130,6 +170,30 @@ def _reason(path: str, error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return on_one_line(str(error) or type(error).__name__)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that could not be read: its place in its data set, and its path."""
+
+    index: int
+    path: str
+
+
+class OrSkipped(Dataset):
+    """The images of a data set, with a `Skipped` for each that cannot be read."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self.dataset[index]
+        except UnreadableImage as error:
+            return Skipped(index, error.path)
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
 
 
 class UnreadableFiles:

@@ -9,16 +9,17 @@ import random
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.data.images import OrSkipped, Skipped
 
 
 def derive_seed(*place: int) -> int:
@@ -145,6 +146,12 @@ class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]
         return DataLoader.__iter__(self)
 
 
+def _collate_readable(items: list[Any]) -> tuple[Any, list[Skipped]]:
+    """Return a batch of the readable items, or None where there are none, and the others."""
+    there = [item for item in items if not isinstance(item, Skipped)]
+    return default_collate(there) if there else None, [item for item in items if isinstance(item, Skipped)]
+
+
 def leave_signals_to_parent(_: int) -> None:
     """For a loader's worker: Ctrl-C and a scheduler's SIGTERM reach all processes, and only the main one has a say.
 
@@ -169,6 +176,7 @@ class Loading:
 
     batch_size: int
     num_workers: int
+    skip_unreadable: bool = False  # go on without an image that cannot be read, which else ends the command
 
     def repeatable(self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None) -> ResumableLoader:
         """Shuffled batches without a last one that is not full, the same in every run of this seed."""
@@ -179,6 +187,21 @@ class Loading:
     def in_order(self, dataset: Dataset) -> DataLoader:
         """Every image once."""
         return DataLoader(dataset, **self._shared)
+
+    def readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterable[Any]:
+        """Every image once, in order; with `skip_unreadable` those that cannot be read go to `skipped` instead."""
+        return self._readable(dataset, skipped) if self.skip_unreadable else self.in_order(dataset)
+
+    def _readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterator[Any]:
+        before = len(skipped)
+        for batch, unreadable in DataLoader(OrSkipped(dataset), collate_fn=_collate_readable, **self._shared):
+            skipped += unreadable
+            if batch is not None:
+                yield batch
+        if len(skipped) - before == len(dataset):  # type: ignore[arg-type]
+            raise UserError(
+                f"none of the {len(skipped) - before} images can be read, such as {on_one_line(skipped[-1].path)}"
+            )
 
     def validation(
         self, dataset: Dataset, processes: int, collate: Callable | None = None, flag: str = "--val_dir"

@@ -5,7 +5,7 @@ Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l`, `C` class
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_s
 from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import on_one_line
-from solo_hcsc.data.folders import files_and_labels, refuse_single_class, short_names
+from solo_hcsc.data.folders import files_and_labels, refuse_single_class, short_names, without
+from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
@@ -44,6 +45,7 @@ class Subject:
     levels: Sequence[LabelLevel]  # of the labels' hierarchy; none without one
     label_hierarchy: Path | None  # its file
     description: dict[str, Any]  # which images and how many, for the record
+    skipped: Sequence[Skipped] = ()  # images that could not be read and are not among them
 
     @classmethod
     def load(
@@ -56,10 +58,10 @@ class Subject:
         files = _files_below(source.folder(split), dataset) if source.in_folders else None
         tree = load_tree(frozen.encoder.checkpoint)
         if source.no_labels:
-            description = describe_data(source, None, **{split: len(dataset)})
+            description = describe_data(source, None, (), **{split: len(dataset)})
             return cls(frozen, tree, dataset, files, (), (), None, description)
         refuse_single_class(dataset, f"--{split}_dir")
-        description = describe_data(source, len(dataset.classes), **{split: len(dataset)})
+        description = describe_data(source, len(dataset.classes), (), **{split: len(dataset)})
         names, levels = short_names(dataset.classes), levels_of(dataset.classes)
         return cls(frozen, tree, dataset, files, names, levels, file, description)
 
@@ -72,10 +74,11 @@ class Subject:
         """How many groups of classes each further level of the labels has."""
         return [len(level.names) for level in self.levels[1:]]
 
-    def embed(self, loading: Loading) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def embed(self, loading: Loading) -> "tuple[Subject, np.ndarray, np.ndarray, np.ndarray]":
         """Unit vectors (N, D) of the images, those in which the tree was made (N, D or 0), and labels (N,).
 
-        Both in one pass: of many images, reading takes longest.
+        Both in one pass: of many images, reading takes longest. The first value is the subject with the images that
+        could be read.
         """
         frozen, tree = self.frozen, self.tree
         parts = [frozen.module]
@@ -88,7 +91,22 @@ class Subject:
         found = extract(unit_vectors, self.dataset, loading, "embeddings", frozen.device)
         of_tree = 0 if tree is None else tree.hierarchy.levels[0].prototypes.size(1)
         features, clustered = found.x.split([found.x.size(1) - of_tree, of_tree], dim=1)
-        return features.contiguous().numpy(), clustered.contiguous().numpy(), found.y.numpy()
+        return (
+            self._without(found.skipped),
+            features.contiguous().numpy(),
+            clustered.contiguous().numpy(),
+            found.y.numpy(),
+        )
+
+    def _without(self, skipped: Sequence[Skipped]) -> "Subject":
+        gone = {one.index for one in skipped}
+        if not gone or self.files is None:
+            return self
+        files = [file for index, file in enumerate(self.files) if index not in gone]
+        counts = {name: len(files) for name in self.description if name in ("train_images", "val_images")}
+        description = self.description | counts | {"unreadable": [on_one_line(one.path) for one in skipped]}
+        left = without(self.dataset, skipped)
+        return replace(self, dataset=left, files=files, description=description, skipped=skipped)
 
 
 def _files_below(folder: Path, dataset: Dataset) -> list[str]:

@@ -76,13 +76,12 @@ def set_batch_norm(
 
 
 @torch.no_grad()
-def detect(detector: nn.Module, loader: DataLoader, images: int, place: Place) -> list[Detections]:
-    """What the detector finds in each of the test images, in their order.
+def detect(detector: nn.Module, loader: DataLoader, place: Place) -> dict[int, Detections]:
+    """Return what the detector finds in each test image that can be read, by the image's index, in their order.
 
     Args:
         detector: as `make_detector` makes it.
         loader: of a `DetectionImages` that is not for training; several processes share its images.
-        images: how many there are.
         place: the device and the precision.
     """
     detector.eval().to(place.device)
@@ -91,12 +90,14 @@ def detect(detector: nn.Module, loader: DataLoader, images: int, place: Place) -
         each: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(each, found)
         found = {index: one for share in each for index, one in share.items()}
-    return [found[index] for index in range(images)]
+    return dict(sorted(found.items()))
 
 
 def _of_this_process(detector: nn.Module, loader: DataLoader, place: Place) -> Iterator[tuple[int, Detections]]:
     share = len(loader.sampler) if loader.sampler is not None else 0  # type: ignore[arg-type]
     for images, targets in watch(loader, share, "test images"):
+        if not images:
+            continue
         with place.precision():
             results = detector(place.moved(images))
         for image, target, result in zip(images, targets, results, strict=True):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import seed_everything
+from pytorch_lightning import Callback, seed_everything
+from torch.utils.data import Dataset
 
 from solo_hcsc.cli.console import announce, table
 from solo_hcsc.cli.devices import Devices, resolve_devices
@@ -24,15 +25,18 @@ from solo_hcsc.data.detection import (
     refuse_without_outlines,
     with_objects,
 )
+from solo_hcsc.data.images import OrSkipped, Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import Loading, ResumableLoader
 from solo_hcsc.data.pascal import CLASSES, find_folder, read_boxes
 from solo_hcsc.evaluation.detecting import Detections, Place, detect, set_batch_norm
 from solo_hcsc.evaluation.detection_ap import average_precisions
 from solo_hcsc.evaluation.detector import DetectorSettings, make_detector
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder
+from solo_hcsc.evaluation.features import tell_skipped
 from solo_hcsc.evaluation.results import Result
 from solo_hcsc.framework import make_encoder
 from solo_hcsc.framework.datasets import trained_colours
+from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.checkpoints import EVALUATION, load_checkpoint, weights_in
 from solo_hcsc.training.detection import DetectorTraining, Schedule
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
@@ -109,9 +113,10 @@ class Detection:
         check_wandb(self.wandb)
         if flags.masks:
             data.check_masks()
-        self.loading = Loading(flags.batch_size // self.devices.processes, flags.num_workers)
+        self.loading = Loading(flags.batch_size // self.devices.processes, flags.num_workers, flags.skip_unreadable)
         self.train_set, self.test_set = self._sets()
-        self.test_loader = self.loading.validation(self.test_set, self.devices.processes, collate, "--data_dir")
+        tested = OrSkipped(self.test_set) if flags.skip_unreadable else self.test_set
+        self.test_loader = self.loading.validation(tested, self.devices.processes, collate, "--data_dir")
         self.loop = self._loop()
         self.encoder = load_encoder(flags.pretrained_feature_extractor, flags.encoder, None, flags.encoder_args)
         seed_everything(flags.seed, workers=True)
@@ -126,9 +131,13 @@ class Detection:
         self.is_trained = self._goes_on_from_the_end()
         resume = flags.resume_from_checkpoint
         self.folder = resume.parent if self.is_trained else new_folder(self.records, NAME)
-        self.run = Run(
-            self.folder, self.devices, self.loop, self.records, self.wandb, self.settings, resume, callbacks=[]
-        )
+        self.trained_on: Dataset = self.train_set
+        callbacks: list[Callback] = []
+        if flags.skip_unreadable:
+            unreadable = UnreadableFiles(self.folder / "unreadable.txt")
+            self.trained_on = SkipUnreadable(self.train_set, unreadable)
+            callbacks = [TellUnreadable(unreadable, len(self.train_set))]
+        self.run = Run(self.folder, self.devices, self.loop, self.records, self.wandb, self.settings, resume, callbacks)
 
     def _sets(self) -> tuple[DetectionImages, DetectionImages]:
         flags, data = self.flags, self.data
@@ -199,21 +208,24 @@ class Detection:
         return steps >= flags.max_steps
 
     def _batches(self) -> ResumableLoader:
-        return self.loading.repeatable(self.train_set, self.loop.seed, self.devices.shards, collate)
+        return self.loading.repeatable(self.trained_on, self.loop.seed, self.devices.shards, collate)
 
-    def test(self) -> list[Detections]:
-        """What the detector finds in each test image, with batch norm's averages computed anew."""
+    def test(self) -> tuple[list[AnnotatedImage], list[Detections]]:
+        """The test images that can be read, and what the detector finds in each; with batch norm's averages anew."""
         trainer = self.run.trainer
         place = Place(trainer.strategy.root_device, trainer.precision_plugin.forward_context)
         # Batches from the first epoch on, so that a training that is only tested again has the same.
         averaged = set_batch_norm(
             self.detector, self._batches(), self.flags.precise_bn, place, self.flags.seed, self.devices.sync_batchnorm
         )
-        return detect(averaged, self.test_loader, len(self.test_set), place)
+        found = detect(averaged, self.test_loader, place)
+        lost = [Skipped(index, str(one.file)) for index, one in enumerate(self.data.test) if index not in found]
+        tell_skipped(lost, len(self.data.test))
+        return [self.data.test[index] for index in found], [*found.values()]
 
-    def figures(self, found: Sequence[Detections]) -> dict[str, dict[str, float]]:
+    def figures(self, images: Sequence[AnnotatedImage], found: Sequence[Detections]) -> dict[str, dict[str, float]]:
         """Average precisions of each class, and their "mean"; those of masks as `mask_AP` and so on."""
-        images, classes = self.data.test, self.data.classes
+        classes = self.data.classes
         boxes = average_precisions(images, found, classes)
         masks = average_precisions(images, found, classes, masks=True) if self.flags.masks else {}
         return {
@@ -229,8 +241,10 @@ class Detection:
         own = self.flags.dataset == "coco" and len(self.data.classes) != _CLASSES_OF_COCO
         return [*found, "classes"] if own else found
 
-    def write(self, figures: Mapping[str, Mapping[str, float]], pictures: Mapping[str, str], line: Invocation) -> None:
-        """The result's file. `pictures`: the sheet's file, title and caption."""
+    def write(
+        self, figures: Mapping[str, Mapping[str, float]], images: int, pictures: Mapping[str, str], line: Invocation
+    ) -> None:
+        """The result's file. `images`: how many were tested; `pictures`: the sheet's file, title and caption."""
         each = {name: _known(one) for name, one in figures.items()}
         metrics = each.pop("mean")
         settings = {
@@ -245,7 +259,7 @@ class Detection:
             "train_dir": self.flags.train_split,
             "val_dir": self.flags.test_split,
             "train_images": len(self.train_set),
-            "val_images": len(self.test_set),
+            "val_images": images,
             "classes": len(self.data.classes),
             "crop_size": self.flags.min_size_test,
         }

@@ -6,7 +6,7 @@ Shapes: `N` images, `D` embedding size, `L` levels of an HCSC run's tree, `b` im
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from torch.utils.data import Dataset
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, take
-from solo_hcsc.data.folders import BareImages, class_of, labels_of
+from solo_hcsc.data.folders import BareImages, class_of, labels_of, tell_listing, without
+from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import RunTree, load_tree
@@ -97,7 +98,7 @@ def embed(
     flags = embed_parser().parse([str(run), *words, *["--no_labels"] * no_labels])
     embedder = Embedder.load(flags)
     parts: list[np.ndarray] = []
-    places = embedder.run_through(take(Loading, flags), parts.append)
+    embedder, places = embedder.run_through(take(Loading, flags), parts.append)
     return embedder.described(np.concatenate(parts), places)
 
 
@@ -118,6 +119,7 @@ class Embedder:
     frozen: Frozen
     tree: RunTree | None  # of an HCSC run that has clustered
     dataset: Dataset
+    skipped: tuple[Skipped, ...] = ()  # images that could not be read and are not in the data set
 
     @classmethod
     def load(cls, flags: Flags) -> "Embedder":
@@ -133,6 +135,7 @@ class Embedder:
             import_faiss("an HCSC run finds clusters")
         if source.in_folders:
             dataset: Dataset = BareImages(source.folder(flags.split), evaluation_transforms(source)[1])
+            tell_listing(dataset)  # type: ignore[arg-type]
         else:
             dataset = one_split(source, flags.split)
         return cls(source, flags.split, frozen, tree, dataset)
@@ -163,32 +166,39 @@ class Embedder:
         names = (class_of(file, dataset.root, self.source.class_level) for file in dataset.images)
         return [sys.intern(on_one_line(name)) if name else None for name in names]
 
-    def run_through(self, loading: Loading, keep: Callable[[np.ndarray], None]) -> Places | None:
-        """Every image once, in order: hands each batch of embeddings (b, D) to `keep`; returns places in the tree."""
+    def run_through(self, loading: Loading, keep: Callable[[np.ndarray], None]) -> "tuple[Embedder, Places | None]":
+        """Embed every image once, in order, and hand each batch of embeddings (b, D) to `keep`.
+
+        Returns:
+            This embedder with the images that could be read, and their places in the tree.
+        """
         found: list[Places] = []
+        skipped: list[Skipped] = []
         hierarchy = None if self.tree is None else self.tree.hierarchy
-        for embeddings, clustered in self._batches(loading):
+        for embeddings, clustered in self._batches(loading, skipped):
             keep(embeddings)
             if hierarchy is not None and clustered is not None:
                 found.append(_place(hierarchy, clustered))
+        embedded = replace(self, dataset=without(self.dataset, skipped), skipped=tuple(skipped)) if skipped else self
         if not found:
-            return None
+            return embedded, None
         columns = ([one.clusters for one in found], [one.similarities for one in found])
-        return Places(*map(np.concatenate, columns))
+        return embedded, Places(*map(np.concatenate, columns))
 
     @torch.no_grad()
-    def _batches(self, loading: Loading) -> Iterator[tuple[np.ndarray, torch.Tensor | None]]:
+    def _batches(self, loading: Loading, skipped: list[Skipped]) -> Iterator[tuple[np.ndarray, torch.Tensor | None]]:
         """Each batch's embeddings (b, D), and the unit vectors (b, d) that the tree is made of."""
         device, done = self.frozen.device, 0
         side = None if self.tree is None else self.tree.side.eval().to(device)
-        for images, _ in watch(loading.in_order(self.dataset), self.images, "embeddings"):
+        for images, _ in watch(loading.readable(self.dataset, skipped), self.images, "embeddings"):
             images = images.to(device, non_blocking=True)
             out = self.frozen.module(images).float().cpu()
             clustered = None if side is None else F.normalize(side(images).float(), dim=1).cpu()
             bad = ~torch.cat([out, *([] if clustered is None else [clustered])], dim=1).isfinite().all(dim=1)
             if bad.any():
+                paths = replace(self, dataset=without(self.dataset, skipped)).paths()
                 raise UserError(
-                    f"{self.paths()[done + int(bad.nonzero()[0])]}: the encoder's output has NaN or infinite values; "
+                    f"{paths[done + int(bad.nonzero()[0])]}: the encoder's output has NaN or infinite values; "
                     "take a checkpoint from before that"
                 )
             yield out.numpy(), clustered

@@ -1,7 +1,7 @@
 """Features of a frozen encoder: which checkpoint, which images, on which device."""
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from solo_hcsc.cli.console import announce
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.data.images import class_folders
+from solo_hcsc.cli.errors import UserError, note, on_one_line
+from solo_hcsc.data.images import Skipped, class_folders
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder, load_projector
@@ -28,6 +28,7 @@ class Features:
 
     x: torch.Tensor
     y: torch.Tensor
+    skipped: tuple[Skipped, ...] = ()  # images that could not be read and are not among them
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Frozen:
         def project(features: Features) -> Features:
             x = features_of(lambda part: projector(part.to(self.device)), features.x)
             check_finite(x, kind)
-            return Features(x, features.y)
+            return Features(x, features.y, features.skipped)
 
         return project
 
@@ -112,15 +113,26 @@ def extract(module: Module, dataset: Dataset, loading: Loading, title: str, devi
     """Every image once, through a module in evaluation mode."""
     images, done = len(dataset), 0  # type: ignore[arg-type]
     x, y = torch.empty(0), torch.empty(0)
-    for batch, labels in watch(loading.in_order(dataset), images, title):
+    skipped: list[Skipped] = []
+    for batch, labels in watch(loading.readable(dataset, skipped), images, title):
         out = module(batch.to(device, non_blocking=True)).float().cpu()
         if not done:  # written in place: collecting and joining would take the memory twice
             x, y = out.new_empty(images, *out.shape[1:]), labels.new_empty(images, *labels.shape[1:])
         x[done : done + len(out)] = out
         y[done : done + len(out)] = labels
         done += len(out)
+    x, y = x[:done], y[:done]
     check_finite(x, title)
-    return Features(x, y)
+    return Features(x, y, tuple(skipped))
+
+
+def tell_skipped(skipped: Sequence[Skipped], images: int, most: int = 20) -> None:
+    """List the images that could not be read, of so many; nothing where all could."""
+    if skipped:
+        more = [f"... and {len(skipped) - most} more"] * (len(skipped) > most)
+        paths = [on_one_line(one.path) for one in skipped[:most]]
+        lines = "\n".join(f"  {line}" for line in [*paths, *more])
+        note(f"{len(skipped)} of {images} images could not be read and are left out:\n{lines}")
 
 
 def check_finite(x: torch.Tensor, title: str) -> None:

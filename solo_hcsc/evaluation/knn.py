@@ -14,7 +14,7 @@ from solo_hcsc.cli.parser import Invocation
 from solo_hcsc.data.folders import classes_of
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.features import Features, FeatureSettings, Frozen
+from solo_hcsc.evaluation.features import Features, FeatureSettings, Frozen, tell_skipped
 from solo_hcsc.evaluation.results import (
     Result,
     column,
@@ -78,9 +78,13 @@ def evaluate(
         flush=True,
     )
     bank, asked = frozen.of(train_set, loading, "bank"), frozen.of(val_set, loading, "queries")
+    skipped = bank.skipped + asked.skipped
+    images, queries = len(bank.y), len(asked.y)
+    if max(voting.k) > images:
+        raise UserError(f"--k {max(voting.k)}: there are only {images} training images that can be read")
     classes = classes_of(train_set)
     tops = shown_accuracies(classes)
-    data = describe_data(source, classes, train=images, val=queries)
+    data = describe_data(source, classes, skipped, train=images, val=queries)
     for kind, head in heads.items():
         seen = head(bank), head(asked)
         rows = [
@@ -104,6 +108,7 @@ def evaluate(
         print(table(("k", *shown, *map(column, tops)), [row.cells(shown) for row in rows]))
         way = ", ".join(f"{name}={best.way[name]}" for name in ("k", *shown) if best.way[name] is not None)
         print(f"best: {best.accuracies[0]:.2f} % of {queries} images, with {way}; result in {files[kind]}")
+    tell_skipped(skipped, images + queries + len(skipped))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from pytorch_lightning import seed_everything
+from pytorch_lightning import Callback, seed_everything
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -18,14 +18,16 @@ from solo_hcsc.cli.devices import resolve_devices
 from solo_hcsc.cli.errors import UserError, is_main_process, note
 from solo_hcsc.cli.flags import check_training
 from solo_hcsc.cli.parser import Invocation, take
+from solo_hcsc.data.images import Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import EpochSampler, Loading, Place, ResumableLoader, split_place
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import load_encoder
-from solo_hcsc.evaluation.features import Features, extract
+from solo_hcsc.evaluation.features import Features, extract, tell_skipped
 from solo_hcsc.evaluation.results import Result, describe_data
 from solo_hcsc.framework import LinearModel
 from solo_hcsc.framework.datasets import evaluation_transforms
 from solo_hcsc.framework.settings import for_framework, linear_settings, resolve_dali
+from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.checkpoints import EVALUATION
 from solo_hcsc.training.resume import check_same_flags, find_resume
 from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
@@ -151,7 +153,12 @@ class Probe:
         model = model_class(backbone, **for_framework(settings, self.source))
         folder = new_folder(self.records, self.evaluation)
         resume = self._resume(settings, folder.parent, model)
-        run = Run(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, [])
+        unreadable = UnreadableFiles(folder / "unreadable.txt")
+        callbacks: list[Callback] = []
+        if loading.skip_unreadable and not self.cached:
+            train_set, val_set = SkipUnreadable(train_set, unreadable), SkipUnreadable(val_set, unreadable)
+            callbacks = [TellUnreadable(unreadable, images + val_images)]
+        run = Run(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, callbacks)
         loaders: tuple[DataLoader | None, DataLoader | None] = (None, None)
         if not self.cached and self.dali_device is None:
             loaders = (
@@ -169,11 +176,17 @@ class Probe:
         if resume is not None:
             announce(f"resuming from {resume}")
         if self.cached:
-            loaders = self._cached_loaders(train_set, val_set)
+            features = self._features(train_set, val_set)
+            loaders = self._cached_loaders(*features)
+            skipped = [one for part in features for one in part.skipped]
+            tell_skipped(skipped, images + val_images)
+            images, val_images = (len(part.y) for part in features)
         run.fit(model, *loaders)
+        if not self.cached:
+            skipped = [Skipped(-1, path) for path in sorted(unreadable.read())]
         logged = {name: float(value) for name, value in run.trainer.callback_metrics.items()}
         source = replace(self.source, crop_size=tuple(settings["crop_size"]))
-        data = describe_data(source, num_classes, train=images, val=val_images)
+        data = describe_data(source, num_classes, skipped, train=images, val=val_images)
         return Trained(logged, run, settings, data)
 
     def _resume(self, settings: Mapping[str, Any], runs: Path, model: LinearModel) -> Path | None:
@@ -186,14 +199,18 @@ class Probe:
             check_same_flags(found, settings)
         return found
 
-    def _cached_loaders(self, train_set: Dataset, val_set: Dataset) -> tuple[DataLoader, DataLoader]:
+    def _features(self, *sets: Dataset) -> list[Features]:
+        """The features of training and validation images, computed once."""
         on_gpu = self.devices.accelerator == "gpu"
         device = torch.device("cuda", self.devices.indexes[0]) if on_gpu else torch.device("cpu")
         module = self.encoder.module.eval().to(device)
-        train, val = (
-            FeatureBatches(extract(module, images, self.loading, title, device))
-            for images, title in ((train_set, "training features"), (val_set, "validation features"))
-        )
+        titles = ("training features", "validation features")
+        return [
+            extract(module, images, self.loading, title, device) for images, title in zip(sets, titles, strict=True)
+        ]
+
+    def _cached_loaders(self, *features: Features) -> tuple[DataLoader, DataLoader]:
+        train, val = map(FeatureBatches, features)
         sampler = EpochSampler(train, self.loop.seed, shards=False)
         size = self.loading.batch_size
         return (

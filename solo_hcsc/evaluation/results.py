@@ -12,11 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import read_json, try_writing, write_whole
 from solo_hcsc.cli.parser import Invocation
 
 if TYPE_CHECKING:  # these need torch, which a summary of results does without
+    from solo_hcsc.data.images import Skipped
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.encoders import Encoder
 
@@ -67,8 +68,13 @@ def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Pat
     return file
 
 
-def describe_data(source: "ImageSource", classes: int | None, **images: int) -> dict[str, Any]:
-    """Where the images are, how many of which split, of how many classes, and at what size they were looked at."""
+def describe_data(
+    source: "ImageSource", classes: int | None, skipped: "Sequence[Skipped]" = (), **images: int
+) -> dict[str, Any]:
+    """Where the images are, how many of which split, of how many classes, and at what size they were looked at.
+
+    `skipped`: images that could not be read and are not among those.
+    """
     folders = {f"{split}_dir": getattr(source, f"{split}_dir") for split in ("train", "val") if split in images}
     places = {"data_dir": source.data_dir, **folders}
     level = {} if source.class_level is None else {"class_level": source.class_level}
@@ -79,6 +85,7 @@ def describe_data(source: "ImageSource", classes: int | None, **images: int) -> 
         **({} if classes is None else {"classes": classes}),
         **level,
         "crop_size": source.crop_size[0],
+        **({"unreadable": [on_one_line(one.path) for one in skipped]} if skipped else {}),
     }
 
 

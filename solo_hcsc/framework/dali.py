@@ -6,9 +6,14 @@ batches and processes do not divide the images evenly. Imported only where `--da
 import, and may not be installed.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,17 +21,22 @@ import torch
 from nvidia.dali import fn, math, ops, types
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+from PIL import Image
 from solo.utils.dali_dataloader import CustomTransform, ImagenetTransform, NormalPipeline, PretrainPipeline
 from torch.utils.data import Dataset
 from torchvision import transforms
 
+from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import on_one_line
 from solo_hcsc.data.folders import files_and_labels
-from solo_hcsc.data.images import UnreadableImage
+from solo_hcsc.data.images import DECODING_ERRORS, UnreadableImage, read_image
 from solo_hcsc.data.loaders import Loading, Resumable, derive_seed, epoch_order
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.framework.datasets import Augmentation, evaluation_transforms
 from solo_hcsc.hcsc.learner import CentreCropBatches
+
+_FORMATS = ("JPEG", "MPO", "PNG", "BMP", "PPM", "TIFF", "WEBP", "JPEG2000")  # Pillow's names of those that DALI decodes
+_OPAQUE = (".jpg", ".jpeg", ".jpe", ".jfif")  # how the names of files end that are taken as they are, unopened
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Decoding:
 
 def pretraining_class(method: type, train_set: Dataset, augmentation: Augmentation, decoding: Decoding) -> type:
     """`method` with DALI's loader of the training images as (index, crops, label)."""
-    files, labels = files_and_labels(train_set)
+    files, labels = _decodable(train_set, decoding)
     targets = torch.tensor(labels)
 
     def epoch(model: Any, skipped: int) -> Iterator[Any]:
@@ -82,8 +92,8 @@ def linear_class(
     model_class: type, train_set: Dataset, val_set: Dataset, source: ImageSource, decoding: Decoding
 ) -> type:
     """The linear model with DALI's loaders of training and validation images as (image, label)."""
-    train_files, train_labels = files_and_labels(train_set)
-    val_files, val_labels = files_and_labels(val_set)
+    train_files, train_labels = _decodable(train_set, decoding)
+    val_files, val_labels = _decodable(val_set, decoding)
     train_transform, val_transform = evaluation_transforms(source)
 
     def training(model: Any, skipped: int) -> Iterator[Any]:
@@ -111,7 +121,7 @@ def linear_class(
 
 def centre_crops(train_set: Dataset, source: ImageSource, decoding: Decoding) -> CentreCropBatches:
     """A function from indexes of the data set to batches of their centre crops, in that order, the last one short."""
-    files, _ = files_and_labels(train_set)
+    files, _ = _decodable(train_set, decoding)
     _, transform = evaluation_transforms(source)
 
     def images(indexes: Sequence[int]) -> Iterator[torch.Tensor]:
@@ -121,6 +131,41 @@ def centre_crops(train_set: Dataset, source: ImageSource, decoding: Decoding) ->
                 yield image
 
     return images
+
+
+def _decodable(dataset: Dataset, decoding: Decoding) -> tuple[list[str], list[int]]:
+    """Return the images' files and labels; copies stand for files that DALI would read otherwise than Pillow does.
+
+    DALI drops transparency, and knows fewer formats. Such images are written as opaque PNG to a temporary folder.
+    """
+    files, labels = files_and_labels(dataset)
+    unknown = [file for file in files if not file.lower().endswith(_OPAQUE)]
+    with ThreadPoolExecutor(decoding.threads) as pool:
+        copies = {file: copy for file, copy in zip(unknown, pool.map(_copied, unknown), strict=True) if copy != file}
+    if copies:
+        announce(f"--dali: decodes opaque copies of {len(copies)} images that are transparent or of other formats")
+    return [copies.get(file, file) for file in files], labels
+
+
+@cache
+def _copied(file: str) -> str:
+    """Return the file itself, or an opaque PNG of it where DALI needs one."""
+    try:
+        with Image.open(file) as image:
+            plain = image.format in _FORMATS and not image.has_transparency_data
+            if plain and not getattr(image, "is_animated", False):
+                return file
+    except DECODING_ERRORS:  # named when DALI comes to it
+        return file
+    copy = Path(_copies().name, f"{sha256(os.fsencode(file)).hexdigest()}.png")
+    read_image(file).save(copy, compress_level=1)
+    return str(copy)
+
+
+@cache
+def _copies() -> TemporaryDirectory[str]:
+    """Return a folder that goes with this process."""
+    return TemporaryDirectory(prefix="solo_hcsc-")
 
 
 class Epochs(Resumable):

@@ -18,7 +18,7 @@ from solo_hcsc.data.folders import (
     LabelledImages,
     fraction,
     refuse_single_class,
-    tell_nested,
+    tell_listing,
     with_classes_of,
 )
 from solo_hcsc.data.images import SkipUnreadable
@@ -59,10 +59,11 @@ def pretraining_set(source: ImageSource, transform: Callable, share: float, seed
     """The augmented training images, or a seeded share of them, as (index, crops, label)."""
     if source.no_labels:
         dataset: Dataset = ImagesWithoutLabels(source.folder("train"), transform)
+        tell_listing(dataset)  # type: ignore[arg-type]
     elif source.in_folders:
         indexed = pretrain_dataloader.dataset_with_index(LabelledImages)
         dataset = indexed(source.folder("train"), transform, source.class_level)
-        tell_nested(dataset)  # type: ignore[arg-type]
+        tell_listing(dataset)  # type: ignore[arg-type]
     else:
         dataset = _downloaded(
             source,
@@ -80,7 +81,9 @@ def validation_set(source: ImageSource, train_set: Dataset) -> Dataset | None:
         return evaluation_sets(source, train_transform, transform)[1]
     if source.no_labels or source.val_dir is None:
         return None
-    return with_classes_of(train_set, LabelledImages(source.folder("val"), transform, source.class_level))
+    val_set = LabelledImages(source.folder("val"), transform, source.class_level)
+    tell_listing(val_set)
+    return with_classes_of(train_set, val_set)
 
 
 def evaluation_sets(source: ImageSource, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
@@ -88,7 +91,8 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
     if source.in_folders:
         train_set = LabelledImages(source.folder("train"), train_transform, source.class_level)
         val_set = LabelledImages(source.folder("val"), val_transform, source.class_level)
-        tell_nested(train_set)
+        tell_listing(train_set)
+        tell_listing(val_set)
         refuse_single_class(train_set)
         return train_set, with_classes_of(train_set, val_set)  # type: ignore[return-value]
     return _downloaded(
@@ -107,11 +111,11 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
 def one_split(source: ImageSource, split: str) -> Dataset:
     """The `train` or `val` images as centre crops with their labels; folders of the other part need not be there."""
     _, transform = evaluation_transforms(source)
-    if source.no_labels:
-        return BareImages(source.folder(split), transform)
     if source.in_folders:
-        dataset = LabelledImages(source.folder(split), transform, source.class_level)
-        tell_nested(dataset)
+        folder = source.folder(split)
+        bare = source.no_labels
+        dataset = BareImages(folder, transform) if bare else LabelledImages(folder, transform, source.class_level)
+        tell_listing(dataset)
         return dataset
     return evaluation_sets(source, transform, transform)[0 if split == "train" else 1]
 

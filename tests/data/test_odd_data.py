@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from solo_hcsc.cli.flags import method_names
 from solo_hcsc.commands.pretrain import Work, parse, prepare, resolve
 from solo_hcsc.data.folders import ImagesWithoutLabels
 from solo_hcsc.data.images import SkipUnreadable, UnreadableFiles, UnreadableImage, list_images, read_image
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.framework.datasets import one_split
 
 MOCO = "--method mocov2plus --queue_size 16 --proj_hidden_dim 16 --max_epochs 1".split()
 TREE = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
@@ -26,12 +29,6 @@ GREY = np.linspace(0, 255, 40 * 36).reshape(40, 36)
 
 def colours() -> Image.Image:
     return Image.fromarray(np.stack([GREY, GREY[::-1], np.full_like(GREY, 90)], axis=2).astype("uint8"))
-
-
-def transparent() -> Image.Image:
-    image = colours().convert("P")
-    image.info["transparency"] = bytes(range(200))  # one value for each of the first colours
-    return image
 
 
 def png_chunk(kind: bytes, content: bytes) -> bytes:
@@ -56,7 +53,6 @@ GREYS = {
 }
 COLOURS = {
     "palette": (colours().convert("P"), "png"),
-    "palette with transparency": (transparent(), "png"),
     "rgba": (colours().convert("RGBA"), "png"),
     "cmyk jpeg": (colours().convert("CMYK"), "jpg"),
     "cmyk tiff": (colours().convert("CMYK"), "tiff"),
@@ -83,6 +79,92 @@ def test_two_colours_and_16_bits_per_colour(tmp_path):
     assert set(np.unique(read_image(str(tmp_path / "two.png")))) == {0, 255}
     (tmp_path / "deep.png").write_bytes(rgb_png_of_16_bits())
     assert read_image(str(tmp_path / "deep.png")).getpixel((1, 0)) == (255, 128, 1)
+
+
+HIDDEN, SHOWN = (200, 30, 60), (10, 90, 240)
+
+
+def see_through(kind: str) -> tuple[Image.Image, dict]:
+    """Return a picture whose left half is hidden, with what else its file needs."""
+    rgba = Image.new("RGBA", (20, 20), (*SHOWN, 255))
+    rgba.paste((*HIDDEN, 0), (0, 0, 10, 20))
+    if kind == "palette":
+        return rgba.convert("RGB").quantize(2), {"transparency": rgba.convert("RGB").quantize(2).getpixel((0, 0))}
+    if kind == "colour":
+        return rgba.convert("RGB"), {"transparency": HIDDEN}
+    if kind == "grey and alpha":
+        return rgba.convert("LA"), {}
+    if kind == "16-bit grey":
+        deep = np.full((20, 20), 256 * 90, dtype=np.uint16)
+        deep[:, :10] = 7
+        return Image.fromarray(deep), {"transparency": 7}
+    return rgba, {}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [("rgba", "png"), ("rgba", "webp"), ("rgba", "tif"), ("rgba", "gif"), ("rgba", "ico"), ("palette", "png"),
+     ("colour", "png"), ("grey and alpha", "png"), ("16-bit grey", "png")],
+)  # fmt: skip
+def test_what_transparent_pixels_hide_is_not_seen(kind, ending, tmp_path):
+    picture, how = see_through(kind)
+    lossless = (
+        {"lossless": True, "exact": True} if ending == "webp" else {"sizes": [(20, 20)]} if ending == "ico" else {}
+    )
+    picture.save(tmp_path / f"x.{ending}", **how, **lossless)
+    read = np.asarray(read_image(str(tmp_path / f"x.{ending}"))).astype(int)
+    assert (read[:, :9] == 255).all()
+    shown = np.asarray(SHOWN if "grey" not in kind else read[0, 19])
+    assert np.abs(read[:, 11:] - shown).max() <= 1
+    assert (shown < 250).all()
+
+
+def test_half_transparent_pixels_are_mixed_with_white_and_opaque_ones_stay(tmp_path):
+    Image.new("RGBA", (4, 4), (0, 100, 200, 128)).save(tmp_path / "half.png")
+    assert read_image(str(tmp_path / "half.png")).getpixel((0, 0)) == (127, 177, 227)
+    whole = colours().convert("RGBA")
+    whole.save(tmp_path / "whole.png")
+    np.testing.assert_array_equal(np.asarray(read_image(str(tmp_path / "whole.png"))), np.asarray(colours()))
+
+
+def test_every_format_that_pillow_reads_is_listed_and_read_and_other_files_are_named(tmp_path, capsys):
+    folder = tmp_path / "train" / "one class"
+    folder.mkdir(parents=True)
+    endings = [
+        "jpg",
+        "jfif",
+        "png",
+        "gif",
+        "webp",
+        "bmp",
+        "tif",
+        "ppm",
+        "pcx",
+        "tga",
+        "ico",
+        "jp2",
+        "sgi",
+        "dds",
+        "XBM",
+    ]
+    for ending in endings:
+        colours().convert("1" if ending == "XBM" else "RGB").save(folder / f"x.{ending}", format=None)
+    frames = [Image.new("RGB", (9, 9), grey) for grey in ("black", "white")]
+    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
+    for name in ("notes.txt", "more.txt", "drawing.svg", "README", "print.eps", ".hidden"):
+        (folder / name).write_text("nothing")
+    colours().save(tmp_path / "train" / "loose.png")
+    found = list_images(folder)
+    assert {os.path.basename(path) for path in found.images} == {*(f"x.{ending}" for ending in endings), "moving.gif"}
+    assert all(read_image(path).mode == "RGB" for path in found.images)
+    assert read_image(str(folder / "moving.gif")).getpixel((0, 0)) == (0, 0, 0)
+    source = ImageSource("custom", tmp_path, Path("train"), None, (32,), (0, 0, 0), (1, 1, 1))
+    assert len(one_split(source, "train")) == len(found.images)
+    said = capsys.readouterr().out
+    assert "1 images that are in no class folder are left out; 5 files are not images and left out: .txt 2, " in said
+    assert all(kind in said for kind in (".svg 1", "without an ending 1", ".eps 1"))
+    assert len(one_split(replace(source, no_labels=True), "train")) == len(found.images) + 1
 
 
 def broken(folder: Path) -> dict[str, str]:
@@ -119,7 +201,7 @@ def test_broken_files_are_named_with_the_reason(tmp_path):
         line = str(refused.value)
         assert line.startswith(f"{tmp_path / name}: cannot be read as an image ("), line
         assert reason in line
-        assert line.endswith("; remove or replace it")
+        assert line.endswith("; remove or replace it, or add --skip_unreadable")
         assert "\n" not in line
 
 
@@ -128,7 +210,8 @@ def test_workers_error_keeps_its_line_only(tmp_path):
     with pytest.raises(UnreadableImage) as refused:
         next(iter(torch.utils.data.DataLoader(ImagesWithoutLabels(tmp_path, torch.tensor), num_workers=1)))
     assert str(refused.value) == (
-        f"{tmp_path}/a\\nb.png: cannot be read as an image (the file is empty); remove or replace it"
+        f"{tmp_path}/a\\nb.png: cannot be read as an image (the file is empty); remove or replace it, "
+        "or add --skip_unreadable"
     )
 
 
@@ -177,7 +260,7 @@ def test_links_in_circles_end(tmp_path):
     (tmp_path / "class 0" / "to 1").symlink_to(tmp_path / "class 1")
     (tmp_path / "class 1" / "to 0").symlink_to(tmp_path / "class 0")
     (tmp_path / "class 1" / "self").symlink_to(tmp_path / "class 1")
-    assert [os.path.relpath(path, tmp_path) for path in list_images(tmp_path)] == [
+    assert [os.path.relpath(path, tmp_path) for path in list_images(tmp_path).images] == [
         "class 0/0.png",
         "class 0/to 1/0.png",
         "class 1/0.png",
@@ -312,7 +395,7 @@ def test_evaluation_ends_at_an_unreadable_image(spoilt, capfd, monkeypatch):
             run_here(module, *where(spoilt)[:6], "--val_dir", "train", *small)
         assert stopped.value.code == 2
         (line,) = capfd.readouterr().err.splitlines()
-        assert line.endswith("; remove or replace it")
+        assert line.endswith("; remove or replace it, or add --skip_unreadable")
 
 
 def test_evaluation_with_one_validation_image(images, tmp_path, monkeypatch, capsys):
