@@ -17,6 +17,8 @@ FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
 _OWN_COLOURS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100")  # solo-learn's, whatever the flags say
 _OWN_SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96}  # of the images themselves, in pixels
 _NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
+# What solo-learn normalises by: the deviation of red is its own, 0.228.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
 _CIFAR = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.243, 0.261]}
 ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
 
@@ -34,6 +36,7 @@ class ImageSource:
     std: tuple[float, ...]
     no_labels: bool = False
     class_level: ClassLevel = None
+    whole: bool = False  # look at the whole of each image, as the run did that these are seen by
 
     @classmethod
     def of_flags(cls, flags: Namespace, **others: Any) -> "ImageSource":
@@ -76,7 +79,8 @@ class ImageSource:
         check_folder("--data_dir", flags.data_dir)
         colours = _CIFAR if str(trained.get("dataset")).startswith("cifar") else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
-        return cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours)
+        found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours)
+        return replace(found, whole=was_seen_whole(trained))
 
     @property
     def in_folders(self) -> bool:
@@ -86,7 +90,7 @@ class ImageSource:
     @property
     def seen_whole(self) -> bool:
         """Whether evaluations look at the whole of an image rather than at a centre crop."""
-        return self.dataset in _OWN_SIZES
+        return self.whole or self.dataset in _OWN_SIZES
 
     @property
     def has_own_colours(self) -> bool:
@@ -151,6 +155,11 @@ class ImageSource:
             raise UserError("--dataset custom needs --val_dir here, a folder below --data_dir")
         val_dir = Path(self.dataset, "val") if self.val_dir is None and needs_val else self.val_dir
         return self.train_dir or Path(self.dataset, "train"), val_dir
+
+
+def was_seen_whole(trained: Mapping[str, Any]) -> bool:
+    """Whether a run with these flags looked at the whole of its images; an exported file says how it resizes them."""
+    return trained.get("dataset") in _OWN_SIZES or isinstance(trained.get("resize"), list)
 
 
 def recorded(name: str, value: Any) -> Any:

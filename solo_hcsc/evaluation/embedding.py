@@ -22,7 +22,7 @@ from solo_hcsc.data.folders import BareImages, class_of, labels_of, tell_listing
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.encoders import RunTree, load_tree
+from solo_hcsc.evaluation.encoders import RunTree, check_arguments, load_tree
 from solo_hcsc.evaluation.features import FeatureSettings, Frozen, choose_labels
 from solo_hcsc.framework.datasets import evaluation_transforms, one_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
@@ -64,9 +64,12 @@ def embed(
     encoder: str | None = None,
     encoder_args: Sequence[str] = (),
     crop_size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     batch_size: int = 128,
     num_workers: int = 0,
     accelerator: str = "auto",
+    skip_unreadable: bool = False,
 ) -> Embeddings:
     """What a run makes of the images in a folder, as `solo-hcsc embed` writes it.
 
@@ -79,9 +82,12 @@ def embed(
         encoder: the architecture, where no args.json beside the checkpoint tells it.
         encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
         crop_size: side of the images in pixels; as in pretraining if not given.
+        mean: of each colour, by which images are normalised; as in pretraining if not given, or ImageNet's.
+        std: of each colour; the same.
         batch_size: images per forward pass.
         num_workers: processes that load images.
         accelerator: `auto`, `cpu` or `gpu`.
+        skip_unreadable: leave out images that cannot be read, which else end it with an error.
 
     Returns:
         A row for each image, all in memory; the command writes any number of them to disk.
@@ -91,11 +97,16 @@ def embed(
         >>> found.paths[0], found.embeddings.shape, found.clusters.shape  # doctest: +SKIP
         ('cats/1.jpg', (2000, 512), (2000, 3))
     """
-    given = {"data_dir": folder, "split": split, "features": features, "encoder": encoder, "crop_size": crop_size}
+    given: dict[str, Any] = {"split": split, "features": features, "encoder": encoder, "crop_size": crop_size}
     given |= {"batch_size": batch_size, "num_workers": num_workers, "accelerator": accelerator}
+    several = {"encoder_args": encoder_args, "mean": mean, "std": std}
+    check_arguments(run=run, folder=folder, **given, **several)
+    given["data_dir"] = folder
     words = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
-    words += ["--encoder_args", *encoder_args] if encoder_args else []
-    flags = embed_parser().parse([str(run), *words, *["--no_labels"] * no_labels])
+    for name, values in several.items():
+        words += [f"--{name}", *map(str, values)] if values is not None and len(values) else []
+    words += ["--no_labels"] * no_labels + ["--skip_unreadable"] * skip_unreadable
+    flags = embed_parser().parse([str(run), *words])
     embedder = Embedder.load(flags)
     parts: list[np.ndarray] = []
     embedder, places = embedder.run_through(take(Loading, flags), parts.append)

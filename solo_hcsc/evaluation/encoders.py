@@ -1,16 +1,21 @@
 """Taking the encoder, the projector or the whole method out of a checkpoint, of whatever origin."""
 
+import math
+import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pytorch_lightning import LightningModule
 from torch import nn
+from torchvision.transforms import Compose
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import ENCODERS, TIMM
@@ -18,9 +23,11 @@ from solo_hcsc.cli.solo_learn import RELEASE
 from solo_hcsc.cli.twins import OURS, THEIRS
 from solo_hcsc.data.source import framework_name
 from solo_hcsc.framework import load_methods, make_encoder
+from solo_hcsc.framework.datasets import View, trained_view
 from solo_hcsc.framework.encoders import adapted, key_values, tf_twin, timm_settings, timm_weights
 from solo_hcsc.framework.method import HCSC
 from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.health import Health
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.training.checkpoints import (
@@ -45,8 +52,14 @@ class Encoder:
     settings: dict[str, Any]  # of its constructor: solo-learn's backbone_args, or what timm.create_model takes
     checkpoint: Path
     taken: str  # a line for the user: what was taken from the checkpoint and what not
+    view: View  # how it is shown an image
     epochs: int | None = None  # how long it was pretrained, where the checkpoint tells
     warnings: tuple[str, ...] = ()  # what stood against its run when the checkpoint was written
+
+    @property
+    def transform(self) -> Compose:
+        """Resize, cut out and normalise a PIL image in RGB as `embed` does: a tensor (3, H, W)."""
+        return self.view.transform
 
     @cached_property
     def trained_with(self) -> dict[str, Any]:
@@ -74,7 +87,12 @@ Weights = dict[str, Any]
 
 
 def load_encoder(
-    path: str | Path, name: str | None = None, crop_size: int | None = None, args: Sequence[str] = ()
+    path: str | Path,
+    encoder: str | None = None,
+    crop_size: int | None = None,
+    encoder_args: Sequence[str] = (),
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> Encoder:
     """The encoder of a checkpoint of any method, of MoCo or the authors' HCSC, or of torchvision or timm.
 
@@ -82,30 +100,78 @@ def load_encoder(
 
     Args:
         path: the checkpoint, or a folder whose newest one is taken.
-        name: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the weights
-            are those of a ResNet-18 or ResNet-50.
+        encoder: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the
+            weights are those of a ResNet-18 or ResNet-50.
         crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
-        args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
+        encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
+        mean: of each colour, by which `transform` normalises; the run's own if not given, or ImageNet's.
+        std: of each colour; the same.
 
     Returns:
-        The encoder on the CPU, as it was saved; `encoder.module(images)` gives features (B, D) of images (B, 3, H, W).
+        The encoder on the CPU, as it was saved; `encoder.module(images)` gives features (B, D) of images (B, 3, H, W),
+        and `encoder.transform` makes such an image of a photo.
 
     Example:
         >>> encoder = load_encoder("trained_models/hcsc")  # doctest: +SKIP
+        >>> images = encoder.transform(photo).unsqueeze(0)  # doctest: +SKIP
         >>> features = encoder.module.eval()(images)  # doctest: +SKIP
     """
+    check_arguments(path=path, encoder=encoder, crop_size=crop_size, encoder_args=encoder_args, mean=mean, std=std)
     path = find_checkpoint(Path(path))
     checkpoint = load_checkpoint(path)
     state = weights_in(checkpoint, path)
-    trained = recorded_flags(path)
-    if crop_size is None:
-        crop_size = next(iter(trained.get("crop_size", [])), 224)
-    name = _architecture(path, name, state)
-    settings = _settings(path, name, args, crop_size, state)
+    view = trained_view(recorded_flags(path), crop_size)
+    typed = {name: tuple(map(float, value)) for name, value in (("mean", mean), ("std", std)) if value is not None}
+    view = replace(view, **typed)  # type: ignore[arg-type]
+    name = _architecture(path, encoder, state)
+    settings = _settings(path, name, encoder_args, view.crop_size, state)
     warnings = tuple(on_one_line(sign.short) for sign in Health.from_dict(checkpoint.get("health")).standing)
     module, taken, place = _filled(name, settings, state, path)
     taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
-    return Encoder(module, name, settings, path, taken, _epochs(checkpoint, place), warnings)
+    return Encoder(module, name, settings, path, taken, view, _epochs(checkpoint, place), warnings)
+
+
+def check_arguments(**given: Any) -> None:
+    """Raise `ArgumentError` for the first argument of `load_encoder` or `embed` of a wrong type; None always passes."""
+    for name, value in given.items():
+        is_right, expected = _EXPECTED[name]
+        if value is not None and not is_right(value):
+            raise ArgumentError(f"`{name}` is {value!r}: give {expected}")
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _is_count(value: Any, least: int = 1) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _are_colours(value: Any, least: float = -math.inf) -> bool:
+    listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and len(value) == 3
+    return listed and all(isinstance(one, Real) and least < float(one) < math.inf for one in value)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+
+
+# What each argument takes, as a test and in words.
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "path": (_is_path, "a path"),
+    "run": (_is_path, "a path: of a checkpoint or of a run's folder"),
+    "folder": (_is_path, "a path: of a folder of images"),
+    "encoder": (lambda value: isinstance(value, str), "the name of an architecture, such as 'resnet18'"),
+    "crop_size": (_is_count, "a number of pixels"),
+    "encoder_args": (_are_texts, "a list of 'key=value'"),
+    "mean": (_are_colours, "three numbers, one for each colour"),
+    "std": (lambda value: _are_colours(value, 0), "three numbers above 0, one for each colour"),
+    "split": (("train", "val").__contains__, "'train' or 'val'"),
+    "features": (("backbone", "projector").__contains__, "'backbone' or 'projector'"),
+    "batch_size": (_is_count, "a number of images"),
+    "num_workers": (lambda value: _is_count(value, 0), "a number of processes"),
+    "accelerator": (("auto", "cpu", "gpu").__contains__, "'auto', 'cpu' or 'gpu'"),
+}
 
 
 def load_initial(what: str, name: str, settings: dict[str, Any]) -> tuple[nn.Module, str]:

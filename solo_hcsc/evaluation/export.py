@@ -19,9 +19,8 @@ from torch import nn
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.quiet import muted
-from solo_hcsc.data.source import recorded
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder
-from solo_hcsc.framework.datasets import trained_colours
+from solo_hcsc.framework.datasets import View
 from solo_hcsc.training.checkpoints import EVALUATION, find_checkpoint, recorded_flags, role_of
 
 _TOLERANCE = 1e-4  # of features, as a share of the largest
@@ -40,9 +39,11 @@ class Subject:
 
     encoder: Encoder
     method: str | None
-    crop_size: int
-    mean: tuple[float, ...] | None  # None where no args.json tells, like `std`
-    std: tuple[float, ...] | None
+
+    @property
+    def view(self) -> View:
+        """How it is shown an image."""
+        return self.encoder.view
 
     @classmethod
     def load(
@@ -54,9 +55,7 @@ class Subject:
         if role_of(trained) == EVALUATION:
             source = trained.get("pretrained_feature_extractor", "which its args.json names")
             raise UserError(f"{path}: the checkpoint of an evaluation; give that of pretraining, {source}")
-        size = crop_size or (recorded("crop_size", trained["crop_size"])[0] if "crop_size" in trained else 224)
-        mean, std = trained_colours(trained)
-        return cls(load_encoder(path, name, size, args), trained.get("method") or method, size, mean, std)
+        return cls(load_encoder(path, name, crop_size, args), trained.get("method") or method)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -64,9 +63,11 @@ class Subject:
         facts = {
             "encoder": self.encoder.name,
             "backbone_args": self.encoder.settings,
-            "crop_size": [self.crop_size],
-            "mean": self.mean,
-            "std": self.std,
+            "crop_size": [self.view.crop_size],
+            "resize": self.view.resize,
+            "interpolation": "bilinear",
+            "mean": self.view.mean,
+            "std": self.view.std,
             "method": self.method,
             "init_weights": self.encoder.trained_with.get("init_weights"),
             "epochs": self.encoder.epochs,
@@ -88,7 +89,8 @@ class Subject:
     @cached_property
     def images(self) -> torch.Tensor:
         """Random ones, (2, 3, H, W), to compare features by."""
-        return torch.randn(2, 3, self.crop_size, self.crop_size, generator=torch.Generator().manual_seed(0))
+        side = self.view.crop_size
+        return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
     @cached_property
     def features(self) -> torch.Tensor:
@@ -98,7 +100,9 @@ class Subject:
                 return self.encoder.module.eval()(self.images)
         except RuntimeError as error:
             reason = on_one_line(str(error).strip().splitlines()[0])[:150]
-            raise UserError(f"--crop_size {self.crop_size}: the encoder cannot take such images ({reason})") from error
+            raise UserError(
+                f"--crop_size {self.view.crop_size}: the encoder cannot take such images ({reason})"
+            ) from error
 
     def matches(self, features: torch.Tensor) -> bool:
         """Whether these are the features that the encoder makes of `images`."""
@@ -291,8 +295,9 @@ def _detectron2(subject: Subject, _: str) -> Exported:
         "cfg.MODEL.WEIGHTS = FILE",
         f'cfg.MODEL.RESNETS.DEPTH, cfg.MODEL.RESNETS.STRIDE_IN_1X1, cfg.INPUT.FORMAT = {depth}, False, "RGB"',
     ]
-    if subject.mean and subject.std:
-        mean, std = ([round(255 * value, 3) for value in colours] for colours in (subject.mean, subject.std))
+    if subject.view.mean and subject.view.std:
+        colours = (subject.view.mean, subject.view.std)
+        mean, std = ([round(255 * value, 3) for value in values] for values in colours)
         lines.append(f"cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD = {mean}, {std}")
     if depth < 50:
         lines.append("cfg.MODEL.RESNETS.RES2_OUT_CHANNELS = 64")

@@ -23,7 +23,7 @@ from solo_hcsc.data.folders import (
 )
 from solo_hcsc.data.images import SkipUnreadable
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource, recorded
+from solo_hcsc.data.source import IMAGENET_MEAN, IMAGENET_STD, ImageSource, recorded, was_seen_whole
 from solo_hcsc.hcsc.learner import CentreCropBatches
 
 _DOWNLOADS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "stl10": "stl10_binary"}
@@ -120,23 +120,64 @@ def one_split(source: ImageSource, split: str) -> Dataset:
     return evaluation_sets(source, transform, transform)[0 if split == "train" else 1]
 
 
-def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
-    """Transforms for training a classifier and for validation: solo-learn's, for any --crop_size.
+@dataclass(frozen=True)
+class View:
+    """How an encoder is shown an image: resized, its centre cut out, normalised.
 
-    Photos are resized so that the centre crop covers 224 of 256 pixels of the shorter side. Images of CIFAR and STL-10
-    are looked at as a whole.
+    Photos are resized so that the centre crop covers 224 of 256 pixels of the shorter side.
     """
-    size = source.crop_size[0]
-    tail = [transforms.ToTensor(), transforms.Normalize(*normalisation(source))]
+
+    crop_size: int  # side in pixels
+    mean: tuple[float, ...] | None  # of each colour; None where it is not known, like `std`
+    std: tuple[float, ...] | None
+    whole: bool = False  # the whole image instead of its centre, as CIFAR's and STL-10's are looked at
+
+    @property
+    def resize(self) -> int | list[int]:
+        """What the shorter side is resized to, or both sides where the image is looked at as a whole."""
+        return [self.crop_size] * 2 if self.whole else round(self.crop_size * 256 / 224)
+
+    @property
+    def transform(self) -> transforms.Compose:
+        """From a PIL image in RGB to a tensor (3, H, W); in ImageNet's colours where those are not known."""
+        cut = [] if self.whole else [transforms.CenterCrop(self.crop_size)]
+        normalise = transforms.Normalize(self.mean or IMAGENET_MEAN, self.std or IMAGENET_STD)
+        return transforms.Compose([transforms.Resize(self.resize), *cut, transforms.ToTensor(), normalise])
+
+    @property
+    def code(self) -> str:
+        """The same transform as Python to copy."""
+        cut = "" if self.whole else f"transforms.CenterCrop({self.crop_size}), "
+        mean, std = (list(values) for values in (self.mean or IMAGENET_MEAN, self.std or IMAGENET_STD))
+        return (
+            "from torchvision import transforms\n"
+            "transform = transforms.Compose([\n"
+            f"    transforms.Resize({self.resize}), {cut}transforms.ToTensor(),\n"
+            f"    transforms.Normalize({mean}, {std}),\n"
+            "])"
+        )
+
+
+def view_of(source: ImageSource) -> View:
+    """How evaluations look at these images."""
+    return View(source.crop_size[0], *normalisation(source), source.seen_whole)
+
+
+def trained_view(trained: Mapping[str, Any], crop_size: int | None = None) -> View:
+    """How a run with these flags saw images; at 224 pixels where neither they nor `crop_size` tell."""
+    size = crop_size or (recorded("crop_size", trained["crop_size"])[0] if "crop_size" in trained else 224)
+    return View(size, *trained_colours(trained), was_seen_whole(trained))
+
+
+def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
+    """Transforms for training a classifier and for validation: solo-learn's, for any --crop_size."""
     train = [
-        transforms.RandomResizedCrop(size, scale=(0.08, 1.0)),
+        transforms.RandomResizedCrop(source.crop_size[0], scale=(0.08, 1.0)),
         transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        transforms.Normalize(*normalisation(source)),
     ]
-    if source.seen_whole:
-        val = [transforms.Resize((size, size))]  # which leaves images of that size alone
-    else:
-        val = [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
-    return transforms.Compose(train + tail), transforms.Compose(val + tail)
+    return transforms.Compose(train), view_of(source).transform
 
 
 def normalisation(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from solo_hcsc.cli.errors import on_one_line
 from solo_hcsc.evaluation.export import Exported, Subject
 from solo_hcsc.evaluation.results import results_of
+from solo_hcsc.framework.datasets import View
 from solo_hcsc.report import summary, templating
 from solo_hcsc.version import __version__
 
@@ -41,9 +42,10 @@ def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_
         "epochs trained": _epochs(encoder.epochs, trained.get("max_epochs")),
         "data": _data(trained),
         "licence of the data": data_license or "not given",
-        "crop size": f"{subject.crop_size} x {subject.crop_size} pixels, RGB",
-        "mean": _listed(subject.mean),
-        "standard deviation": _listed(subject.std),
+        "resize": _resize(subject.view),
+        "crop size": f"{subject.view.crop_size} x {subject.view.crop_size} pixels, RGB",
+        "mean": _listed(subject.view.mean),
+        "standard deviation": _listed(subject.view.std),
         "made by": f"solo_hcsc {__version__}",
     }
     rows = summary.summarise(results_of(encoder.checkpoint, encoder.fingerprint), encoder.checkpoint.parent)
@@ -53,6 +55,8 @@ def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_
         facts={name: _text(value or _UNKNOWN) for name, value in facts.items()},
         code=Markup(exported.code_for(file)),
         language=exported.language,
+        transform=Markup(subject.view.code),
+        colours_known=subject.view.mean is not None,
         figures=Markup(summary.markdown(rows, _COLUMNS).strip()) if rows else "",
         warnings=[_text(warning) for warning in encoder.warnings],
     )
@@ -76,6 +80,11 @@ def _data(trained: Mapping[str, Any]) -> str | None:
     if trained.get("dataset") != "custom":
         return trained.get("dataset")
     return f"custom: {Path(str(trained.get('data_dir'))).name}/{trained.get('train_dir')}"
+
+
+def _resize(view: View) -> str:
+    side = f"both sides to {view.crop_size}" if view.whole else f"the shorter side to {view.resize}"
+    return f"{side} pixels, bilinear with antialiasing" + ("" if view.whole else "; then the centre")
 
 
 def _listed(values: tuple[float, ...] | None) -> str | None:

@@ -42,7 +42,16 @@ _OF_SCHEDULERS = frozenset(
     " torch.optim.sgd.SGD torch.optim.adam.Adam torch.optim.adamw.AdamW solo.utils.lars.LARS".split()
 )
 EXPORTED = ".safetensors"
-_KNOWN = ("encoder", "backbone_args", "crop_size", "mean", "std", "method", "init_weights")  # to an exported file
+_KNOWN = (
+    "encoder",
+    "backbone_args",
+    "crop_size",
+    "resize",
+    "mean",
+    "std",
+    "method",
+    "init_weights",
+)  # to an exported file
 PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
 
 

@@ -5,11 +5,15 @@ import re
 import shutil
 import sys
 from hashlib import sha256
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny import only, run_here
 
+import solo_hcsc
 from solo_hcsc.cli.flags import EXPORTS
 from solo_hcsc.evaluation.encoders import load_encoder
 
@@ -24,8 +28,8 @@ def evaluated(hcsc_run, images, tmp_path_factory):
     return folder
 
 
-def code_in(card: str) -> str:
-    return re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
+def code_in(card: str, heading: str = "Loading") -> str:
+    return re.search(rf"## {heading}\n.*?```python\n(.*?)```", card, re.DOTALL)[1]
 
 
 @pytest.mark.parametrize("kind", EXPORTS)
@@ -71,6 +75,35 @@ def test_export_writes_a_file_and_a_card_that_tells_all_of_it(kind, evaluated, t
             saved = load_encoder(evaluated).module.state_dict()
             assert names["weights"].keys() == saved.keys()
             assert all(torch.equal(names["weights"][name], saved[name]) for name in saved)
+
+
+@pytest.mark.parametrize("kind", ["timm", "onnx"])
+def test_card_code_gives_the_features_of_embed(kind, evaluated, tmp_path, monkeypatch):
+    """On photos that are larger than the crops, not square, and transparent in part."""
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 9, 4), dtype=np.uint8)
+    photos = [Image.fromarray(np.roll(pixels, roll, axis=1)).resize((150, 100)) for roll in range(3)]
+    (tmp_path / "photos").mkdir()
+    for number, photo in enumerate(photos):
+        photo.save(f"photos/{number}.png")
+    run_here("export", evaluated, "--format", kind, "--out", f"encoder{EXPORTS[kind][0]}")
+    card = Path(f"encoder{EXPORTS[kind][0]}.md").read_text()
+    white = Image.new("RGBA", photos[0].size, "white")
+    names: dict = {}
+    exec(code_in(card, "Images"), names)
+    rgb = [Image.alpha_composite(white, photo).convert("RGB") for photo in photos]
+    names["images"] = torch.stack([names["transform"](photo) for photo in rgb]).numpy()
+    exec(code_in(card), names)
+    features = names["features"] if kind == "onnx" else names["model"](torch.from_numpy(names["images"])).detach()
+    found = solo_hcsc.embed(evaluated, "photos", accelerator="cpu").embeddings
+    np.testing.assert_allclose(np.asarray(features), found, rtol=1e-3, atol=1e-3)
+    encoder = load_encoder(evaluated)
+    with torch.no_grad():
+        own = encoder.module.eval()(torch.stack([encoder.transform(photo) for photo in rgb]))
+    np.testing.assert_allclose(own.numpy(), found, rtol=1e-4, atol=1e-4)
+    again = solo_hcsc.embed(f"encoder{EXPORTS[kind][0]}", "photos", accelerator="cpu") if kind == "timm" else None
+    if again is not None:
+        np.testing.assert_allclose(again.embeddings, found, rtol=1e-4, atol=1e-4)
 
 
 def test_card_has_no_figures_of_another_checkpoint(evaluated, tmp_path):

@@ -28,6 +28,7 @@ from solo_hcsc.evaluation.detector import (
 from solo_hcsc.evaluation.encoders import Encoder
 from solo_hcsc.evaluation.export import Subject, export
 from solo_hcsc.framework import make_encoder
+from solo_hcsc.framework.datasets import View
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
@@ -43,7 +44,7 @@ def encoder(name: str, **arguments) -> Encoder:
     module = make_encoder(name, arguments)
     with torch.no_grad():
         module.train()(torch.randn(2, 3, 64, 64))
-    return Encoder(module.eval(), name, arguments, Path("x.ckpt"), "")
+    return Encoder(module.eval(), name, arguments, Path("x.ckpt"), "", View(224, None, None))
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,9 @@ def test_parameters_are_those_of_the_published_configuration(classes, masks):
     module = module.to_empty(device="cpu")  # its values do not matter
     for parameter in module.state_dict().values():
         parameter.zero_()
-    made = make_detector(Encoder(module, "resnet50", {}, Path("x"), ""), classes, settings(masks=masks))
+    made = make_detector(
+        Encoder(module, "resnet50", {}, Path("x"), "", View(224, None, None)), classes, settings(masks=masks)
+    )
     ours = {renamed(name): tuple(value.shape) for name, value in made.named_parameters()}
     assert ours == published(classes, masks)
     assert all(parameter.requires_grad for parameter in made.parameters())  # nothing is frozen,

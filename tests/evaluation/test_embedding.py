@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 from trees import checkpoint_of, raw_embeddings
 
 import solo_hcsc
+from solo_hcsc import ArgumentError, embed
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import embed_parser
 from solo_hcsc.data.loaders import Loading
@@ -184,3 +185,30 @@ def test_map_of_some_images_places_the_others_among_them(monkeypatch):
 def test_collapsed_encoder_has_no_map():
     with pytest.raises(UserError, match="--map pca: the encoder gives all images the same features"):
         plane.fit_map("pca", np.ones((20, 4), dtype="float32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("run", 3), ("folder", ["photos"]), ("crop_size", "96"), ("crop_size", 0), ("crop_size", True), ("mean", 0.5),
+     ("mean", (0.5, 0.5)), ("std", (1, 1, 0)), ("std", "abc"), ("encoder", 18), ("encoder_args", "depth=2"),
+     ("split", "test"), ("features", "head"), ("batch_size", 2.5), ("num_workers", -1), ("accelerator", "tpu")],
+)  # fmt: skip
+def test_wrong_arguments_are_named(hcsc_run, images, name, value):
+    given = {"run": hcsc_run, "folder": images / "train", name: value}
+    with pytest.raises(ArgumentError, match=rf"^`{name}` is .*: give "):
+        embed(**given)
+    if name in ("crop_size", "mean", "std", "encoder", "encoder_args"):
+        with pytest.raises(ArgumentError, match=rf"^`{name}` is "):
+            load_encoder(hcsc_run, **{name: value})
+
+
+def test_colours_are_the_callers_and_alike_in_embed_and_the_encoders_transform(untrained, images):
+    given = {"encoder": "resnet18", "crop_size": 32, "mean": (0.5, 0.4, 0.3), "std": np.array([0.1, 0.2, 0.3])}
+    found = embed(untrained, images / "val", accelerator="cpu", **given)
+    encoder = load_encoder(untrained, **given)
+    with torch.no_grad():
+        own = [encoder.transform(Image.open(images / "val" / path)) for path in found.paths]
+        features = encoder.module.eval()(torch.stack(own))
+    np.testing.assert_allclose(features.numpy(), found.embeddings, rtol=1e-4, atol=1e-4)
+    plain = embed(untrained, images / "val", accelerator="cpu", encoder="resnet18", crop_size=32)
+    assert np.abs(plain.embeddings - found.embeddings).max() > 0.1

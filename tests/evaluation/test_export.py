@@ -23,6 +23,7 @@ from solo_hcsc.evaluation import export as exporting
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder
 from solo_hcsc.evaluation.export import Subject, export
 from solo_hcsc.framework import BaseMethod
+from solo_hcsc.framework.datasets import View
 from solo_hcsc.framework.repairs.fix import bare_method
 from solo_hcsc.report.card import write_card
 
@@ -50,7 +51,8 @@ def make(case: str) -> Subject:
         module = bare_method(BaseMethod, encoder=name, backbone_args=settings).encoder
     with torch.no_grad():
         module.train()(torch.randn(4, 3, size, size))
-    return Subject(Encoder(module.eval(), name, settings, Path("x.ckpt"), "", epochs=3), "hcsc", size, MEAN, STD)
+    view = View(size, MEAN, STD)
+    return Subject(Encoder(module.eval(), name, settings, Path("x.ckpt"), "", view, epochs=3), "hcsc")
 
 
 def written(subject: Subject, kind: str, folder: Path, suffix: str | None = None) -> tuple[Path, str]:
@@ -70,7 +72,7 @@ def loaded(code: str) -> nn.Module:
 
 
 def same(model, subject: Subject, batch: int = 3, size: int | None = None) -> bool:
-    size = size or subject.crop_size
+    size = size or subject.view.crop_size
     images = torch.randn(batch, 3, size, size)
     with torch.no_grad():
         expected = subject.encoder.module(images)
@@ -151,7 +153,7 @@ def test_safetensors_tell_all_that_builds_the_encoder(case, tmp_path):
     facts = {name: json.loads(value) for name, value in facts.items()}
     assert facts["mean"] == list(MEAN)
     assert facts["std"] == list(STD)
-    assert facts["crop_size"] == [subject.crop_size]
+    assert facts["crop_size"] == [subject.view.crop_size]
     assert (facts["method"], facts["epochs"]) == ("hcsc", 3)
     model = bare_method(BaseMethod, encoder=facts["encoder"], backbone_args=facts["backbone_args"]).encoder.eval()
     model.load_state_dict(weights)
@@ -168,7 +170,7 @@ def test_safetensors_tell_all_that_builds_the_encoder(case, tmp_path):
 def test_onnxruntime_gives_the_same_features_for_any_batch(case, tmp_path, capfd):
     subject = make(case)
     file, code = written(subject, "onnx", tmp_path)
-    names = {"images": torch.randn(5, 3, *[subject.crop_size] * 2).numpy()}
+    names = {"images": torch.randn(5, 3, *[subject.view.crop_size] * 2).numpy()}
     exec(code, names)
     session = names["session"]
 
@@ -299,8 +301,9 @@ def test_normalisation_is_what_the_run_really_used(dataset, mean, tmp_path, untr
     flags = {"dataset": dataset, "crop_size": [32, 16], "mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}
     (tmp_path / "args.json").write_text(json.dumps(flags))
     found = Subject.load(tmp_path, None, (), None, None)
-    assert list(found.mean) == mean
-    assert found.crop_size == 32
+    assert list(found.view.mean) == mean
+    assert found.view.crop_size == 32
+    assert found.view.whole == (dataset == "cifar10")
 
 
 def test_card_has_warnings_and_shows_text_as_it_is(tmp_path):
