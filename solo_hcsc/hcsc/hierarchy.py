@@ -283,18 +283,15 @@ def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: 
         above = normalise(found.centroids)  # what the next level clusters
         centroids = found.centroids if features is None else means_of(images, members, len(above))
         prototypes = above if features is None else normalise(centroids)
-        below = levels[-1].prototypes.numpy() if levels else images
         if levels:
             levels[-1] = replace(levels[-1], parents=torch.from_numpy(found.of_points))
-        centres = prototypes if options.temperature_centre == "prototype" else centroids
-        per_image = number == 0 or options.temperature_members == "images"
-        around, clusters = (images, members) if per_image else (below, found.of_points)
+        below = levels[-1] if levels else None
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),
-                temperatures=_temperatures(around, centres, clusters, options),
+                temperatures=_temperatures(images, members, below, prototypes, centroids, options),
                 parents=None,
-                sizes=torch.from_numpy(np.bincount(members, minlength=len(centres))),
+                sizes=torch.from_numpy(np.bincount(members, minlength=len(prototypes))),
                 dropped=found.dropped,
                 objective=found.objective,
                 seconds=time.monotonic() - started,
@@ -329,7 +326,8 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
     for number, members in enumerate(given):
         started = time.monotonic()
         count = int(members.max()) + 1
-        prototypes = normalise(means_of(images, members, count))
+        centroids = means_of(images, members, count)
+        prototypes = normalise(centroids)
         parents = None
         if number + 1 < len(given):
             parents = np.zeros(count, dtype=np.int64)
@@ -337,7 +335,9 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),
-                temperatures=_temperatures(images, prototypes, members, options),
+                temperatures=_temperatures(
+                    images, members, levels[-1] if levels else None, prototypes, centroids, options
+                ),
                 parents=None if parents is None else torch.from_numpy(parents),
                 sizes=torch.from_numpy(np.bincount(members, minlength=count)),
                 seconds=time.monotonic() - started,
@@ -387,8 +387,28 @@ def _drop_small(found: _Clusters, points: np.ndarray, members: np.ndarray, least
     return replace(found, centroids=centroids, of_points=clusters, dropped=int((~kept).sum()))
 
 
-def _temperatures(points: np.ndarray, centres: np.ndarray, clusters: np.ndarray, options: Options) -> torch.Tensor:
-    """A level's temperatures (M,) as the options have them."""
+def _temperatures(
+    images: np.ndarray,
+    members: np.ndarray,
+    below: Level | None,
+    prototypes: np.ndarray,
+    centroids: np.ndarray,
+    options: Options,
+) -> torch.Tensor:
+    """Return a level's temperatures (M,) as the options have them.
+
+    Args:
+        images: (N, D).
+        members: (N,) their clusters at this level.
+        below: the level below, whose parents are this level's clusters; None at the bottom.
+        prototypes: (M, D).
+        centroids: (M, D) the same before they were normalised.
+        options: distances of what to which centre count, and how the temperatures are bounded.
+    """
+    points, clusters = images, members
+    if options.temperature_members == "children" and below is not None and below.parents is not None:
+        points, clusters = below.prototypes.numpy(), below.parents.numpy()
+    centres = prototypes if options.temperature_centre == "prototype" else centroids
     lonely = "formula" if options.temperature_members == "images" else "maximum"
     temperatures = cluster_temperatures(points, centres, clusters, options.epsilon, lonely)
     if options.temperature_scaling == "clipped":

@@ -3,6 +3,7 @@
 Shapes: `N` images, `D` embedding size.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
 from solo_hcsc.hcsc.kmeans import normalise
 
 ROUNDING = 1e-3  # by how much the length of a unit vector may differ from 1
+HALF_ROUNDING = 0.05  # the same of one that was normalised in half precision, which is off by up to 1 %
 
 
 def as_vectors(value: Any, argument: str) -> np.ndarray:
@@ -66,3 +68,28 @@ def as_unit_vectors(value: Any, argument: str) -> np.ndarray:
         vectors = vectors.copy()  # which may be the caller's
         vectors[other] = normalise(vectors[other])
     return vectors
+
+
+def check_unit_vectors(batches: Sequence[torch.Tensor], argument: str, dim: int) -> None:
+    """Raise `ArgumentError` unless all are unit vectors (B, dim) of any precision.
+
+    Rows of zeros pass, which is what `F.normalize` makes of them, and so do rows that are not finite. Waits for a GPU.
+
+    Example:
+        >>> check_unit_vectors([torch.eye(2)], "queries", dim=2)
+        >>> check_unit_vectors([3 * torch.eye(2)], "keys", dim=2)
+        Traceback (most recent call last):
+        solo_hcsc.hcsc.errors.ArgumentError: `keys` has rows of length 3: give unit vectors, F.normalize(keys, dim=1)
+    """
+    if isinstance(batches, torch.Tensor) or not all(isinstance(batch, torch.Tensor) for batch in batches):
+        raise ArgumentError(f"`{argument}` is {type(batches).__name__}: give a list of tensors (B, {dim})")
+    for batch in batches:
+        if batch.ndim != 2 or batch.size(1) != dim:
+            raise ArgumentError(f"`{argument}` has shape {tuple(batch.shape)}: give a list of tensors (B, {dim})")
+        lengths = batch.detach().double().norm(dim=1)
+        wrong = lengths[lengths.isfinite() & (lengths > 0) & ((lengths - 1).abs() > HALF_ROUNDING)]
+        if len(wrong):
+            raise ArgumentError(
+                f"`{argument}` has rows of length {float(wrong[0]):.3g}: give unit vectors, "
+                f"F.normalize({argument}, dim=1)"
+            )
