@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
-from solo_hcsc.hcsc.kmeans import normalise
 
 ROUNDING = 1e-3  # by how much the length of a unit vector may differ from 1
 HALF_ROUNDING = 0.05  # the same of one that was normalised in half precision, which is off by up to 1 %
@@ -66,7 +65,7 @@ def as_unit_vectors(value: Any, argument: str) -> np.ndarray:
     other = np.abs(lengths - 1) > ROUNDING
     if other.any():
         vectors = vectors.copy()  # which may be the caller's
-        vectors[other] = normalise(vectors[other])
+        vectors[other] /= np.where(lengths > 0, lengths, 1)[other, None]
     return vectors
 
 

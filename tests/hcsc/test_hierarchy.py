@@ -328,7 +328,7 @@ def test_vectors_are_clustered_alike_in_every_form(form):
 def test_vectors_of_any_length_are_brought_to_unit_length():
     points, _ = blobs()
     expected = build_hierarchy(points, Options(**SMALL))
-    lengths = torch.linspace(0.1, 30, len(points))[:, None]
+    lengths = torch.logspace(-20, 20, len(points))[:, None]
     long = Embedded((points * lengths).numpy())
     before = long.embeddings.copy()
     found = build_hierarchy(long, Options(**SMALL))
