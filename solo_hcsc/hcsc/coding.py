@@ -32,6 +32,7 @@ from solo_hcsc.hcsc.selection import (
     sample_rows,
 )
 from solo_hcsc.hcsc.tree_buffers import LevelInUse, TreeBuffers
+from solo_hcsc.hcsc.vectors import check_unit_vectors
 
 ALONE = Processes()
 
@@ -74,7 +75,7 @@ class SelectiveCoding(nn.Module):
         options: what is computed.
         dim: D.
         num_images: N, how many training images there are.
-        seed: of all random numbers; the same in all processes.
+        seed: of all random numbers; give the same in all processes.
 
     Example:
         >>> unit = lambda *shape: torch.nn.functional.normalize(torch.randn(*shape), dim=-1)
@@ -105,6 +106,7 @@ class SelectiveCoding(nn.Module):
         self.memory = KeyMemory(options.clustered_at_most(num_images) if averaged else 0, dim, num_images)
         self.tree = TreeBuffers(options.num_prototypes, dim, num_images if assigned else 0)
         self.numbers = SeededNumbers(seed)
+        self._checked = False  # whether a step has looked at the length of its vectors
 
     # ---- the tree ----
 
@@ -233,7 +235,9 @@ class SelectiveCoding(nn.Module):
             processes: those that share the batch, if there are several.
 
         Returns:
-            The mean loss over the pairs of queries and keys, and what is worth logging of the first pair.
+            The mean loss over the pairs of queries and keys, and what is worth logging of the first pair. The first
+            step raises `ArgumentError` for vectors that are not at unit length; later ones do not look, because a GPU
+            would have to be waited for.
 
         Example:
             >>> coding = SelectiveCoding(Options(queue_size=16), dim=8, num_images=100)  # no tree yet: InfoNCE
@@ -241,6 +245,10 @@ class SelectiveCoding(nn.Module):
             >>> list(coded.parts), coded.same_image[:, 0].tolist()
             (['instance_loss_0'], [0, 1, 2, 3, 4, 5, 6, 7])
         """
+        if not self._checked:
+            for argument, vectors in (("queries", queries), ("keys", keys), ("local", local)):
+                check_unit_vectors(vectors, argument, self.dim)
+            self._checked = True
         with torch.no_grad():
             keys = [key.detach() for key in keys]
             gathered = [processes.rows_of_all(key) for key in keys]
@@ -253,7 +261,8 @@ class SelectiveCoding(nn.Module):
             places = [self.enqueue(key, labels, step, images) for key in gathered]
             same_image = processes.rows_of_this(torch.stack(places, dim=1))
         weight = self.options.proto_weight_at(epoch)
-        coded = [self(z, key, index, local, weight, same_image) for z, key in zip(queries, keys, strict=True)]
+        of_all = index, local, weight, same_image, processes
+        coded = [self(z, key, *of_all) for z, key in zip(queries, keys, strict=True)]
         if same_image is None:
             for key in gathered:
                 self.enqueue(key, labels, step, images)
@@ -315,6 +324,7 @@ class SelectiveCoding(nn.Module):
         local: Sequence[torch.Tensor],
         proto_weight: float,
         same_image: torch.Tensor | None = None,
+        processes: Processes = ALONE,
     ) -> Coded:
         """Eq. 10 for one pair of queries and keys; changes nothing but the random numbers' state.
 
@@ -325,11 +335,12 @@ class SelectiveCoding(nn.Module):
             local: further queries (B, D) of small crops.
             proto_weight: the prototype loss's weight.
             same_image: (B, K) where the queue has this step's keys of the query's image, if it has any.
+            processes: those that share the batch; each draws other numbers for its queries.
         """
         with torch.autocast(z.device.type, enabled=False):
             z, key, local = z.float(), key.float(), [view.float() for view in local]
             same_image = index.new_empty(len(z), 0) if same_image is None else same_image
-            return self._code(z, key, index, local, proto_weight, same_image)
+            return self._code(z, key, index, local, proto_weight, same_image, processes)
 
     def _code(
         self,
@@ -339,8 +350,9 @@ class SelectiveCoding(nn.Module):
         local: list[torch.Tensor],
         proto_weight: float,
         same_image: torch.Tensor,
+        processes: Processes,
     ) -> Coded:
-        options, generator = self.options, self.numbers.on(z.device)
+        options, generator = self.options, self.numbers.of_process(z.device, processes)
         cosines = self.cosines(z)
         clusters = self.find_clusters(cosines, index)
         instance = self._instance_losses(key, same_image, clusters, generator)
@@ -459,7 +471,10 @@ class SelectiveCoding(nn.Module):
         return keep_by_chance(keep.clamp(*INSTANCES_KEPT) if self.options.clamp_probabilities else keep, generator)
 
     def _prototype_masks(self, clusters: list[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor | None]:
-        """Eq. 8 for queries of these clusters at every level; new draws at every call."""
+        """Eq. 8 for queries of these clusters at every level; new draws at every call.
+
+        What prototypes draw for all queries alike is the same in all processes; `generator` is for draws per query.
+        """
         return [self._prototype_mask(asked, level, generator) for level, asked in enumerate(clusters)]
 
     def _crop_masks(
@@ -478,7 +493,8 @@ class SelectiveCoding(nn.Module):
             return None
         prototypes, _, parents = self.level(level)
         if self.shares_draws and not options.clamp_probabilities:
-            return sample_rows(self.tree.parent_chances(level), generator) != parents[clusters][:, None]
+            drawn = sample_rows(self.tree.parent_chances(level), self.numbers.on(clusters.device))
+            return drawn != parents[clusters][:, None]
         if self.shares_draws:
             keep = self.tree.keep_chances(level)[parents[clusters]]
         else:
@@ -516,11 +532,13 @@ class SelectiveCoding(nn.Module):
     # ---- what a checkpoint has besides buffers ----
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"tree": self.tree.facts(), "generator": self.numbers.state}
+        numbers = self.numbers
+        return {"tree": self.tree.facts(), "generator": numbers.state, "own_streams": numbers.own_streams}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.tree.set_facts(state["tree"])
         self.numbers.state = state["generator"]
+        self.numbers.own_streams = state.get("own_streams", 0)  # older checkpoints have none
 
 
 def describe(level: Level) -> dict[str, float]:

@@ -7,16 +7,19 @@ import json
 import os
 import time
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import fast_kmeans, kmeans, nearest, normalise
 from solo_hcsc.hcsc.options import Options
+from solo_hcsc.hcsc.vectors import as_unit_vectors
 
 # Eq. 3 gives a cluster of identical images the temperature 0; the released code clamps at the same value.
 MIN_TEMPERATURE = 1e-3
@@ -117,16 +120,18 @@ class Hierarchy:
 
     # ---- other images ----
 
-    def assign(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def assign(self, embeddings: Any) -> torch.Tensor:
         """The clusters of any images: the nearest prototype at the bottom, then its parents.
 
         Args:
-            embeddings: (n, D) unit vectors, made as those that were clustered.
+            embeddings: (n, D), made as those that were clustered, and given as `build_hierarchy` takes them.
 
         Returns:
             (L, n) numbers of prototypes.
         """
-        points, prototypes = (x.detach().float().cpu().numpy() for x in (embeddings, self.levels[0].prototypes))
+        points, prototypes = as_unit_vectors(embeddings, "embeddings"), self.levels[0].prototypes.float().cpu().numpy()
+        if points.shape[1] != prototypes.shape[1]:
+            raise ArgumentError(f"`embeddings` has rows of {points.shape[1]} and the tree's have {prototypes.shape[1]}")
         clusters = [torch.from_numpy(nearest(points, prototypes)[1])]
         for parents in self._parents:
             clusters.append(parents[clusters[-1]])
@@ -236,20 +241,20 @@ class Hierarchy:
             raise ValueError(f"{path}: not a tree that Hierarchy.save wrote ({error})") from None
 
 
-def build_hierarchy(
-    embeddings: torch.Tensor, options: Options, seed: int = 0, features: torch.Tensor | None = None
-) -> Hierarchy:
+def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: Any = None) -> Hierarchy:
     """Bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
 
     Args:
-        embeddings: (N, D) unit vectors.
+        embeddings: (N, D), a tensor, a NumPy array, or the `Embeddings` that `embed` returns. Rows that are not at
+            unit length are brought to it.
         options: how many prototypes at each level, and how they are found.
         seed: of k-means.
-        features: (N, F) unit vectors of the same images that are clustered in place of the embeddings. A prototype is
-            then the mean embedding of its images.
+        features: (N, F) of the same images, given like `embeddings`, that are clustered in place of them. A prototype
+            is then the mean embedding of its images.
 
     Returns:
-        The tree, on the CPU, with the clusters of all N images. NaN or infinite embeddings raise `NotFinite`.
+        The tree, on the CPU, with the clusters of all N images. Anything else than such arguments, and NaN or infinite
+        values in them, raise `ArgumentError`.
 
     Example:
         >>> corners = torch.eye(4).repeat_interleave(25, dim=0)
@@ -257,12 +262,16 @@ def build_hierarchy(
         >>> tree.sizes(0).tolist(), tree.assignments.shape
         ([25, 25, 25, 25], torch.Size([2, 100]))
     """
-    images = np.ascontiguousarray(embeddings.detach().float().cpu().numpy())
-    _check_finite(images)
-    compared = images
-    if features is not None:
-        compared = np.ascontiguousarray(features.detach().float().cpu().numpy())
-        _check_finite(compared)
+    images = as_unit_vectors(embeddings, "embeddings")
+    compared = images if features is None else as_unit_vectors(features, "features")
+    if len(compared) != len(images):
+        raise ArgumentError(
+            f"`features` has {len(compared)} rows and `embeddings` {len(images)}: give both of each image"
+        )
+    if not isinstance(options, Options):
+        raise ArgumentError(f"`options` is {type(options).__name__}: give `Options`")
+    if not isinstance(seed, Integral):
+        raise ArgumentError(f"`seed` is {type(seed).__name__}: give a whole number")
     points, members = compared, np.arange(len(images))  # what a level clusters; each image's point in it
     levels: list[Level] = []
     assignments: list[np.ndarray] = []
@@ -274,18 +283,15 @@ def build_hierarchy(
         above = normalise(found.centroids)  # what the next level clusters
         centroids = found.centroids if features is None else means_of(images, members, len(above))
         prototypes = above if features is None else normalise(centroids)
-        below = levels[-1].prototypes.numpy() if levels else images
         if levels:
             levels[-1] = replace(levels[-1], parents=torch.from_numpy(found.of_points))
-        centres = prototypes if options.temperature_centre == "prototype" else centroids
-        per_image = number == 0 or options.temperature_members == "images"
-        around, clusters = (images, members) if per_image else (below, found.of_points)
+        below = levels[-1] if levels else None
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),
-                temperatures=_temperatures(around, centres, clusters, options),
+                temperatures=_temperatures(images, members, below, prototypes, centroids, options),
                 parents=None,
-                sizes=torch.from_numpy(np.bincount(members, minlength=len(centres))),
+                sizes=torch.from_numpy(np.bincount(members, minlength=len(prototypes))),
                 dropped=found.dropped,
                 objective=found.objective,
                 seconds=time.monotonic() - started,
@@ -314,14 +320,14 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
         >>> tree.sizes(0).tolist(), tree.levels[0].parents.tolist()
         ([1, 1, 2], [0, 1, 1])
     """
-    images = np.ascontiguousarray(embeddings.detach().float().cpu().numpy())
-    _check_finite(images)
+    images = as_unit_vectors(embeddings, "embeddings")
     levels: list[Level] = []
     given = labels.cpu().numpy()
     for number, members in enumerate(given):
         started = time.monotonic()
         count = int(members.max()) + 1
-        prototypes = normalise(means_of(images, members, count))
+        centroids = means_of(images, members, count)
+        prototypes = normalise(centroids)
         parents = None
         if number + 1 < len(given):
             parents = np.zeros(count, dtype=np.int64)
@@ -329,7 +335,9 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),
-                temperatures=_temperatures(images, prototypes, members, options),
+                temperatures=_temperatures(
+                    images, members, levels[-1] if levels else None, prototypes, centroids, options
+                ),
                 parents=None if parents is None else torch.from_numpy(parents),
                 sizes=torch.from_numpy(np.bincount(members, minlength=count)),
                 seconds=time.monotonic() - started,
@@ -342,14 +350,6 @@ def means_of(points: np.ndarray, clusters: np.ndarray, count: int) -> np.ndarray
     """The mean (count, D) of each cluster's points (n, D); 0 for a cluster without any."""
     sums = torch.zeros(count, points.shape[1]).index_add_(0, torch.from_numpy(clusters), torch.from_numpy(points))
     return (sums / torch.bincount(torch.from_numpy(clusters), minlength=count).clamp(min=1)[:, None]).numpy()
-
-
-def _check_finite(images: np.ndarray) -> None:
-    """Refuses embeddings (N, D) that faiss would refuse without saying which."""
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        finite = np.isfinite(images.sum(axis=1))  # a sum is small in memory, and not finite where a term is not
-    if not finite.all():
-        raise NotFinite(f"the embeddings of {(~finite).sum()} of {len(images)} images to cluster are NaN or infinite")
 
 
 @dataclass(frozen=True)
@@ -387,8 +387,28 @@ def _drop_small(found: _Clusters, points: np.ndarray, members: np.ndarray, least
     return replace(found, centroids=centroids, of_points=clusters, dropped=int((~kept).sum()))
 
 
-def _temperatures(points: np.ndarray, centres: np.ndarray, clusters: np.ndarray, options: Options) -> torch.Tensor:
-    """A level's temperatures (M,) as the options have them."""
+def _temperatures(
+    images: np.ndarray,
+    members: np.ndarray,
+    below: Level | None,
+    prototypes: np.ndarray,
+    centroids: np.ndarray,
+    options: Options,
+) -> torch.Tensor:
+    """Return a level's temperatures (M,) as the options have them.
+
+    Args:
+        images: (N, D).
+        members: (N,) their clusters at this level.
+        below: the level below, whose parents are this level's clusters; None at the bottom.
+        prototypes: (M, D).
+        centroids: (M, D) the same before they were normalised.
+        options: distances of what to which centre count, and how the temperatures are bounded.
+    """
+    points, clusters = images, members
+    if options.temperature_members == "children" and below is not None and below.parents is not None:
+        points, clusters = below.prototypes.numpy(), below.parents.numpy()
+    centres = prototypes if options.temperature_centre == "prototype" else centroids
     lonely = "formula" if options.temperature_members == "images" else "maximum"
     temperatures = cluster_temperatures(points, centres, clusters, options.epsilon, lonely)
     if options.temperature_scaling == "clipped":

@@ -162,7 +162,9 @@ class Options:
     )
     min_cluster_size: int = option(10, "clusters of fewer images are dropped", least=0)
     proto_negatives: str = option(
-        "all", "candidates: all other prototypes, or only those of no image in the batch", ("all", "outside_batch")
+        "all",
+        "candidates: all other prototypes, or only those of no image in the batch (each process looks at its own part)",
+        ("all", "outside_batch"),
     )
     clamp_probabilities: bool = option(False, "clamp probabilities as the released code: [0, 0.999], [0.0001, 0.999]")
     clustered_encoder: str = option("momentum", "whose embeddings are clustered", ("online", "momentum"))

@@ -192,7 +192,8 @@ class Run:
                 stop(f"interrupted; {self.checkpoints.rescue()}", 130)
             raise
         except NotFinite as error:
-            raise UserError(f"{error}; {self.checkpoints.rescue()}; {AGAINST_NAN}") from error
+            bad = f"the embeddings of {error.rows} of {error.of} images to cluster are NaN or infinite"
+            raise UserError(f"{bad}; {self.checkpoints.rescue()}; {AGAINST_NAN}") from error
         except OSError as error:
             if error.errno not in DISK_ERRORS:
                 raise

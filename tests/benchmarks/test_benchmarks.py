@@ -39,6 +39,30 @@ def test_step(tmp_path, capsys):
     assert "x MoCo" in capsys.readouterr().out
 
 
+def test_convolutions(tmp_path, capsys):
+    rows = run("convolutions", tmp_path)["rows"]
+    assert [(row["threads"], row["way"]) for row in rows] == [
+        (threads, way) for threads in (1, 2) for way in ("plain", "trimmed, channels last")
+    ]
+    assert [row["ratio"] for row in rows if row["way"] == "plain"] == [1, 1]
+    assert "times faster" in capsys.readouterr().out
+
+
+def test_every_record_has_as_many_timings_and_threads_as_the_readme_says():
+    text = (measure.RESULTS.parent / "README.md").read_text()
+    listed = text.split("| timings | threads | records |")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in listed.splitlines() if line.count("|") == 4]
+    seen = set()
+    for timings, threads, names in rows[1:]:
+        for name in names.split(", "):
+            arguments = json.loads((measure.RESULTS / f"{name}.json").read_text())["arguments"]
+            assert arguments["repeats"] == int(timings), name
+            if arguments.get("threads"):
+                assert " and ".join(map(str, arguments["threads"])) == threads, name
+            seen.add(name)
+    assert seen == {path.stem for path in measure.RESULTS.glob("*.json")} - {"kills"}  # which times nothing
+
+
 def test_clustering(tmp_path):
     record = run("clustering", tmp_path, "--kinds", "low rank", "uniform")
     assert [row["embeddings"] for row in record["rows"]] == ["low rank"] * 2 + ["uniform"] * 2

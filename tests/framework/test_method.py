@@ -145,10 +145,10 @@ def test_images_are_clustered_while_there_are_too_few_keys(monkeypatch, custom, 
 def test_batch_is_in_the_queue_and_its_keys_are_averaged(symmetric, monkeypatch, custom, tmp_path):
     code, remember, queued = SelectiveCoding.forward, KeyMemory.remember, []
 
-    def coded(self, z, key, index, local, weight, same_image):
+    def coded(self, z, key, index, local, weight, same_image, processes):
         queued.append(self.queue.keys[same_image].clone())  # (B, K, D)
         assert (queued[-1] == key[:, None]).all(dim=2).any(dim=1).all(), "the positive is among its image's keys"
-        return code(self, z, key, index, local, weight, same_image)
+        return code(self, z, key, index, local, weight, same_image, processes)
 
     def remembered(self, keys, index):
         torch.testing.assert_close(keys, queued[-1].mean(dim=1))
@@ -165,10 +165,10 @@ def test_batch_is_in_the_queue_and_its_keys_are_averaged(symmetric, monkeypatch,
 def test_without_batch_negatives_the_queue_has_older_keys_only(monkeypatch, custom, tmp_path):
     code, steps = SelectiveCoding.forward, []
 
-    def coded(self, z, key, index, local, weight, same_image):
+    def coded(self, z, key, index, local, weight, same_image, processes):
         assert same_image is None
         steps.append(int(self.queue.steps.max()))
-        return code(self, z, key, index, local, weight, same_image)
+        return code(self, z, key, index, local, weight, same_image, processes)
 
     monkeypatch.setattr(SelectiveCoding, "forward", coded)
     flags = "--batch_negatives false --max_epochs 2".split()

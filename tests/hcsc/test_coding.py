@@ -16,6 +16,7 @@ from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, build_hierarchy
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.processes import Processes
+from solo_hcsc.hcsc.random_numbers import SeededNumbers
 from solo_hcsc.hcsc.selection import instance_keep_probability, prototype_keep_probability, similarity
 
 D, N = 8, 120
@@ -428,13 +429,18 @@ class NoGenerator:
     def on(self, device):
         return None
 
+    def of_process(self, device, processes):
+        return None
+
 
 @pytest.mark.parametrize("preset", ["recommended", "paper", "official"])
-def test_step_on_a_gpu_waits_for_nothing(preset):
+def test_steps_after_the_first_wait_for_nothing_on_a_gpu(preset):
     """A pretended GPU has shapes but no values: what a real one would have to be waited for raises."""
     keys = {"clustered_features": "keys", "clustered_encoder": "momentum"}
-    coding = make(preset=preset, **keys)
+    coding = make(clustered=False, preset=preset, **keys)
     coding.numbers = NoGenerator()
+    coding.step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=0, local=[unit(6, D)])
+    coding.install(build_hierarchy(unit(N, D, seed=7), coding.options), epoch=0)
     with FakeTensorMode(allow_non_fake_inputs=True):
         coding.to("cuda")
         z, key = torch.empty(6, D, device="cuda", requires_grad=True), torch.empty(6, D, device="cuda")
@@ -664,6 +670,126 @@ def test_step_without_labels_keeps_none():
 def test_step_refuses_more_keys_than_the_queue_takes():
     with pytest.raises(ArgumentError, match="`queue_size` 4: smaller than the 6 keys of a batch"):
         make(queue_size=4).step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=0)
+
+
+@pytest.mark.parametrize("argument", ["queries", "keys", "local"])
+@pytest.mark.parametrize("factor", [30, 0.9, 1e30])
+def test_first_step_refuses_vectors_that_are_not_at_unit_length(argument, factor):
+    given = {"queries": [unit(6, D)], "keys": [unit(6, D, seed=1)], "local": [unit(6, D, seed=2)]}
+    given[argument] = [given[argument][0] * torch.linspace(1, factor, 6)[:, None]]
+    coding = make()
+    before = coding.queue.keys.clone()
+    with pytest.raises(ArgumentError, match=f"`{argument}` has rows of length .* F.normalize\\({argument}, dim=1\\)"):
+        coding.step(index=torch.arange(6), epoch=0, step=0, **given)
+    assert torch.equal(coding.queue.keys, before), "nothing has come in"
+
+
+def test_length_is_looked_at_once(monkeypatch):
+    looks = []
+    monkeypatch.setattr(coding_module, "check_unit_vectors", lambda vectors, argument, dim: looks.append(argument))
+    coding = make()
+    for step in range(3):
+        coding.step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=step)
+    assert looks == ["queries", "keys", "local"]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_unit_vectors_of_any_precision_pass_and_so_do_zeros(kind):
+    """Normalised in that precision, which is less exact than rounding a unit vector."""
+    for seed in range(20):
+        z = F.normalize((5 * unit(200, D, seed=seed)).to(kind), dim=1)
+        z[0] = 0  # of an image without a feature
+        coding_module.check_unit_vectors([z], "queries", D)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (unit(6, D), "`queries` is Tensor: give a list of tensors"),
+        ([unit(6, D)[0]], r"`queries` has shape \(8,\): give a list of tensors \(B, 8\)"),
+        ([unit(6, D + 1)], r"`queries` has shape \(6, 9\)"),
+        ([unit(6, D).numpy()], "`queries` is list: give a list of tensors"),
+    ],
+)
+def test_queries_of_another_shape_are_named(queries, message):
+    with pytest.raises(ArgumentError, match=message):
+        make().step(queries, [unit(6, D)], torch.arange(6), epoch=0, step=0)
+
+
+OFFICIAL = {"preset": "official", "queue_size": 256, "num_prototypes": [40, 20, 10]}
+
+
+def two_ranks(codings, first=0, steps=3):
+    """What each of two processes gets from the same queries and keys: only draws can differ."""
+    vectors, index, coded = unit(16, D, seed=1), torch.arange(16), [[], []]
+    for step in range(first, first + steps):
+        for rank, coding in enumerate(codings):
+            processes = Processes(rank, 2, lambda values: torch.cat([values, values]))
+            coded[rank].append(coding.step([vectors], [vectors], index, epoch=0, step=step, processes=processes))
+    return coded
+
+
+def test_processes_draw_different_numbers_for_their_queries():
+    """Preset `official` draws for every query: pairs that are rarely left out (Eq. 4's clamp), prototypes (Eq. 8)."""
+    codings = [make(**OFFICIAL) for _ in range(2)]
+    ours, theirs = two_ranks(codings)
+    for one, other in zip(ours, theirs, strict=True):
+        assert not torch.equal(torch.stack(one.left_out()), torch.stack(other.left_out()))
+        for level in range(2):  # the top level leaves no prototype out
+            assert one.parts[f"prototype_loss_{level}"] != other.parts[f"prototype_loss_{level}"]
+    for (name, buffer), same in zip(codings[0].named_buffers(), codings[1].buffers(), strict=True):
+        assert torch.equal(buffer, same), name
+
+
+def test_streams_of_processes_and_steps_have_nothing_in_common():
+    numbers = [SeededNumbers(0) for _ in range(3)]
+    streams = [
+        torch.rand(10_000, generator=one.of_process(torch.device("cpu"), Processes(rank, 3)))
+        for rank, one in enumerate(numbers)
+        for _ in range(3)
+    ]
+    correlations = torch.corrcoef(torch.stack(streams)) - torch.eye(9)
+    assert correlations.abs().max() < 0.05  # five standard errors
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.01])  # by shared draws, and pair by pair
+def test_first_processes_checkpoint_is_enough_to_go_on_in_all(temperature):
+    flags = OFFICIAL | {"temperature": temperature}
+    whole = [make(**flags) for _ in range(2)]
+    two_ranks(whole, steps=2)
+    saved = whole[0].state_dict()
+    resumed = [make(clustered=False, **flags) for _ in range(2)]
+    for coding in resumed:
+        coding.load_state_dict(saved)
+    expected, found = two_ranks(whole, first=2), two_ranks(resumed, first=2)
+    for rank in range(2):
+        for one, other in zip(expected[rank], found[rank], strict=True):
+            assert torch.equal(one.loss, other.loss)
+            assert all(torch.equal(*masks) for masks in zip(one.left_out(), other.left_out(), strict=True))
+
+
+def test_checkpoints_from_before_processes_had_their_own_numbers_load():
+    coding, other = make(**OFFICIAL), make(**OFFICIAL)
+    state = coding.state_dict()
+    del state["_extra_state"]["own_streams"]
+    other.load_state_dict(state)
+    assert other.numbers.own_streams == 0
+
+
+def test_one_process_draws_everything_from_one_stream():
+    numbers = make().numbers
+    cpu = torch.device("cpu")
+    assert numbers.of_process(cpu, Processes()) is numbers.on(cpu)
+    assert numbers.own_streams == 0
+
+
+def test_prototypes_draws_for_all_queries_are_the_same_in_all_processes():
+    """In `recommended` a step draws once for the whole batch, over however many processes it is spread."""
+    flags = {"queue_size": 256, "num_prototypes": [40, 20, 10]}
+    ours, theirs = two_ranks([make(**flags) for _ in range(2)])
+    for one, other in zip(ours, theirs, strict=True):
+        assert all(torch.equal(one.parts[name], other.parts[name]) for name in one.parts if "prototype" in name)
+        assert "prototype_loss_0" in one.parts
 
 
 def test_processes_of_preset_official_keep_the_same():

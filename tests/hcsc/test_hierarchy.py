@@ -1,6 +1,6 @@
 """Algorithm 1 and the cluster temperatures."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 
 import numpy as np
 import oracles
@@ -295,8 +295,76 @@ def test_tree_of_some_images_among_all(tree):
 def test_embeddings_that_are_not_finite_are_counted(kind, values):
     points = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     points[[3, 20], : len(values)] = torch.tensor(values)
-    with pytest.raises(NotFinite, match="the embeddings of 2 of 60 images to cluster are NaN or infinite"):
+    with pytest.raises(NotFinite, match="`embeddings`: 2 of 60 rows have NaN or infinite values"):
         build_hierarchy(points, Options(num_prototypes=(4, 2), min_cluster_size=0, kmeans=kind))
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """As `embed` returns it: features of any length."""
+
+    embeddings: np.ndarray
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        torch.Tensor.numpy,
+        lambda points: points.double().numpy(),
+        lambda points: np.asfortranarray(points.numpy()),
+        lambda points: points.clone().requires_grad_(),
+        lambda points: points.tolist(),
+        lambda points: Embedded(points.numpy()),
+    ],
+)
+def test_vectors_are_clustered_alike_in_every_form(form):
+    points, _ = blobs()
+    expected, found = (build_hierarchy(given, Options(**SMALL)) for given in (points, form(points)))
+    assert torch.equal(expected.assignments, found.assignments)
+    assert torch.equal(expected.levels[0].prototypes, found.levels[0].prototypes)
+    assert torch.equal(found.assign(form(points))[0], expected.assign(points)[0])
+
+
+def test_vectors_of_any_length_are_brought_to_unit_length():
+    points, _ = blobs()
+    expected = build_hierarchy(points, Options(**SMALL))
+    lengths = torch.logspace(-20, 20, len(points))[:, None]
+    long = Embedded((points * lengths).numpy())
+    before = long.embeddings.copy()
+    found = build_hierarchy(long, Options(**SMALL))
+    assert torch.equal(expected.assignments, found.assignments)
+    for level, same in zip(expected.levels, found.levels, strict=True):
+        torch.testing.assert_close(level.temperatures, same.temperatures)
+    assert torch.equal(found.assign(long), expected.assign(points))
+    np.testing.assert_array_equal(long.embeddings, before)  # the caller's own
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"embeddings": "photos"}, "`embeddings` is str: give a tensor, a NumPy array or `Embeddings`"),
+        ({"embeddings": None}, "`embeddings` is NoneType: give"),
+        ({"embeddings": [[1.0], [1.0, 2.0]]}, "`embeddings` is list: give"),
+        ({"embeddings": np.array([["a", "b"]])}, "`embeddings` is ndarray: give .* not of <U1"),
+        ({"embeddings": np.ones((4, 2), complex)}, "`embeddings` is ndarray: give .* not of complex128"),
+        ({"embeddings": torch.eye(4).to_sparse()}, "`embeddings` is a torch.sparse_coo tensor"),
+        ({"embeddings": torch.ones(8)}, r"`embeddings` has shape \(8,\): give \(N, D\)"),
+        ({"embeddings": np.ones((0, 8))}, r"`embeddings` has shape \(0, 8\)"),
+        ({"embeddings": np.full((4, 2), 1e300)}, "`embeddings`: 4 of 4 rows have NaN or infinite values"),
+        ({"features": torch.ones(3, 4, 5)}, r"`features` has shape \(3, 4, 5\)"),
+        ({"features": torch.ones(3, 4)}, "`features` has 3 rows and `embeddings` 240"),
+        ({"options": {"num_prototypes": [4]}}, "`options` is dict: give `Options`"),
+        ({"seed": "first"}, "`seed` is str: give a whole number"),
+    ],
+)
+def test_what_cannot_be_clustered_is_named(given, message):
+    with pytest.raises(ArgumentError, match=message):
+        build_hierarchy(**({"embeddings": blobs()[0], "options": Options(**SMALL)} | given))
+
+
+def test_embeddings_of_another_size_than_the_tree(tree):
+    with pytest.raises(ArgumentError, match="`embeddings` has rows of 5 and the tree's have 16"):
+        tree.assign(np.ones((3, 5)))
 
 
 def test_no_cluster_that_is_large_enough():

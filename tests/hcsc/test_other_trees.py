@@ -1,5 +1,6 @@
 """Trees of the encoder's features and of true labels, and negatives that are left out without chance."""
 
+import oracles
 import pytest
 import torch
 import torch.nn.functional as F
@@ -94,6 +95,27 @@ def test_true_labels_are_the_tree():
         coding.cluster(0, unit(N, D))
     with pytest.raises(ValueError, match="`oracle_labels` is False"):
         SelectiveCoding(options(), D, N).cluster(0, unit(N, D), labels=labelled())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_temperatures_of_true_labels_are_the_presets(preset):
+    """By plain loops: over images or the prototypes below, around the prototype or the centroid."""
+    chosen = options(num_prototypes=(4, 2), preset=preset, oracle_labels=True, temperature_scaling="none")
+    tree = hierarchy_of_labels(unit(N, D), labelled(), chosen)
+    images, children = unit(N, D).double().numpy(), tree.levels[0].prototypes.double().numpy()
+    assert (chosen.temperature_members, chosen.temperature_centre) == (
+        ("children", "centroid") if preset == "official" else ("images", "prototype")
+    )
+    for number, (level, labels) in enumerate(zip(tree.levels, labelled(), strict=True)):
+        for cluster in range(len(level.prototypes)):
+            members = images[labels == cluster]
+            centre = members.mean(axis=0)
+            if chosen.temperature_centre == "prototype":
+                centre = centre / (centre @ centre) ** 0.5
+            if number and chosen.temperature_members == "children":
+                members = children[2 * cluster : 2 * cluster + 2]  # the classes below
+            expected = oracles.eq3_temperature(members, centre, chosen.epsilon)
+            assert level.temperatures[cluster].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_oracle_with_assigned_entries_leaves_out_every_false_negative_and_nothing_else():

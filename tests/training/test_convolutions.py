@@ -35,6 +35,30 @@ def test_output_and_gradients_are_those_of_the_whole_kernel(kernel, stride, padd
         torch.testing.assert_close(trimmed.bias.grad, whole.bias.grad)
 
 
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+def test_every_size_padding_and_stride_has_the_shape_and_the_values_of_torch(dilation):
+    """Along one axis: the other has rules of its own."""
+    trimmed_ones = compared = 0
+    for kernel, stride, padding, size in product(range(1, 6), range(1, 5), range(7), range(1, 8)):
+        if size + 2 * padding < dilation * (kernel - 1) + 1:
+            continue  # torch refuses a kernel that is larger than the padded image
+        settings = {"stride": (stride, 1), "padding": (padding, 0), "dilation": (dilation, 1), "dtype": torch.double}
+        whole, trimmed = (conv(1, 2, (kernel, 1), **settings) for conv in (nn.Conv2d, Trimmed))
+        trimmed.load_state_dict(whole.state_dict())
+        images = torch.arange(1.0, 2 * size + 1, dtype=torch.double).reshape(1, 1, size, 2)
+        torch.testing.assert_close(trimmed(images), whole(images), msg=f"{whole} on {size}")
+        torch.testing.assert_close(trimmed(images[0]), whole(images[0]))  # unbatched
+        trimmed_ones += trimmed._used(0, size) != (0, kernel)
+        compared += 1
+    assert 50 < trimmed_ones < compared
+
+
+def test_a_kernel_larger_than_the_padded_image_is_refused_as_by_torch():
+    for conv in (nn.Conv2d, Trimmed):
+        with pytest.raises(RuntimeError, match="size can't be greater than actual input size"):
+            conv(1, 1, 5, padding=1)(torch.ones(1, 1, 2, 2))
+
+
 @pytest.mark.parametrize("encoder", ["resnet18", "vit_tiny"])
 def test_encoder_trains_as_before_and_its_weights_have_the_same_names(encoder):
     torch.manual_seed(0)

@@ -1,0 +1,94 @@
+"""Vectors of images that a caller gives, as the arrays that the library computes with.
+
+Shapes: `N` images, `D` embedding size.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
+
+ROUNDING = 1e-3  # by how much the length of a unit vector may differ from 1
+HALF_ROUNDING = 0.05  # the same of one that was normalised in half precision, which is off by up to 1 %
+
+
+def as_vectors(value: Any, argument: str) -> np.ndarray:
+    """Return vectors as a float32 array (N, D); raise `ArgumentError` for anything else.
+
+    Args:
+        value: (N, D), a tensor on any device, a NumPy array or what NumPy reads as one, or an object with such
+            `embeddings`, as `embed` returns it.
+        argument: what the caller's argument is called, for the message.
+
+    Example:
+        >>> as_vectors(torch.eye(2), "features").tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        >>> as_vectors("photos", "features")
+        Traceback (most recent call last):
+        solo_hcsc.hcsc.errors.ArgumentError: `features` is str: give a tensor, a NumPy array or `Embeddings` (N, D)
+    """
+    given = getattr(value, "embeddings", value)
+    wrong = f"`{argument}` is {type(value).__name__}: give a tensor, a NumPy array or `Embeddings` (N, D)"
+    if isinstance(given, torch.Tensor):
+        if given.layout != torch.strided or given.is_complex():
+            raise ArgumentError(f"`{argument}` is a {given.layout} tensor of {given.dtype}: give dense real numbers")
+        given = given.detach().float().cpu().numpy()
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError):  # lists of different lengths, or of what is no number
+        raise ArgumentError(wrong) from None
+    if array.dtype.kind not in "fiu":
+        raise ArgumentError(wrong if array.dtype.kind == "O" or not array.ndim else f"{wrong}, not of {array.dtype}")
+    if array.ndim != 2 or not array.size:
+        raise ArgumentError(f"`{argument}` has shape {array.shape}: give (N, D), a row for each image")
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is told below
+        vectors = np.ascontiguousarray(array, "float32")
+    with np.errstate(invalid="ignore", over="ignore"):  # infinity less infinity
+        finite = np.isfinite(vectors.sum(axis=1))  # a sum is small in memory, and not finite where a term is not
+    if not finite.all():
+        raise NotFinite(argument, int((~finite).sum()), len(vectors))
+    return vectors
+
+
+def as_unit_vectors(value: Any, argument: str) -> np.ndarray:
+    """Return `as_vectors` with every row at unit length; rows that have it already, and rows of zeros, as they are.
+
+    Example:
+        >>> as_unit_vectors([[4, 0], [0, 1], [0, 0]], "features").tolist()
+        [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
+    vectors = as_vectors(value, argument)
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype="float64"))
+    other = np.abs(lengths - 1) > ROUNDING
+    if other.any():
+        vectors = vectors.copy()  # which may be the caller's
+        vectors[other] /= np.where(lengths > 0, lengths, 1)[other, None]
+    return vectors
+
+
+def check_unit_vectors(batches: Sequence[torch.Tensor], argument: str, dim: int) -> None:
+    """Raise `ArgumentError` unless all are unit vectors (B, dim) of any precision.
+
+    Rows of zeros pass, which is what `F.normalize` makes of them, and so do rows that are not finite. Waits for a GPU.
+
+    Example:
+        >>> check_unit_vectors([torch.eye(2)], "queries", dim=2)
+        >>> check_unit_vectors([3 * torch.eye(2)], "keys", dim=2)
+        Traceback (most recent call last):
+        solo_hcsc.hcsc.errors.ArgumentError: `keys` has rows of length 3: give unit vectors, F.normalize(keys, dim=1)
+    """
+    if isinstance(batches, torch.Tensor) or not all(isinstance(batch, torch.Tensor) for batch in batches):
+        raise ArgumentError(f"`{argument}` is {type(batches).__name__}: give a list of tensors (B, {dim})")
+    for batch in batches:
+        if batch.ndim != 2 or batch.size(1) != dim:
+            raise ArgumentError(f"`{argument}` has shape {tuple(batch.shape)}: give a list of tensors (B, {dim})")
+        lengths = batch.detach().double().norm(dim=1)
+        wrong = lengths[lengths.isfinite() & (lengths > 0) & ((lengths - 1).abs() > HALF_ROUNDING)]
+        if len(wrong):
+            raise ArgumentError(
+                f"`{argument}` has rows of length {float(wrong[0]):.3g}: give unit vectors, "
+                f"F.normalize({argument}, dim=1)"
+            )
