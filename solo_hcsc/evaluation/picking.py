@@ -5,14 +5,19 @@ Shapes: `N` images, `D` embedding size, `L` levels of a tree.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch
 
+from solo_hcsc.cli.flags import WAYS
 from solo_hcsc.evaluation.neighbours import nearest_rows
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.kmeans import normalise
 from solo_hcsc.hcsc.options import IMAGES_EACH, Options
+from solo_hcsc.hcsc.vectors import as_numbers, as_vectors
 
 SAME = 0.999  # the cosine from which two images count as one
 NEIGHBOURS = 20  # whose mean distance says how typical an image is (Hacohen et al., TypiClust, ICML 2022)
@@ -58,11 +63,11 @@ def clusters_of(points: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
 
 
 def pick(
-    features: np.ndarray,
+    features: Any,
     budget: int,
-    already: Sequence[int] = (),
+    already: Any = (),
     way: str = "typical",
-    paths: np.ndarray | None = None,
+    paths: Any = None,
 ) -> list[Pick]:
     """The images whose labels tell most, the most telling first.
 
@@ -71,7 +76,7 @@ def pick(
     picked.
 
     Args:
-        features: (N, D) of any encoder; their mean is taken off first.
+        features: (N, D) of any encoder, as an array, a tensor or `Embeddings`; their mean is taken off first.
         budget: how many to pick.
         already: the numbers of images that are labelled.
         way: which image of a cluster: `typical`, `nearest` to its centre; or `farthest`, farthest-first without a
@@ -87,11 +92,19 @@ def pick(
         >>> [one.image for one in pick(corners, 2, already=[0])]
         [5, 9]
     """
-    walk = _Walk(centred(np.asarray(features, "float32")))
+    walk = _Walk(centred(as_vectors(features, "features")))
+    images = len(walk.points)
+    if not isinstance(budget, Integral) or budget < 1:
+        raise ArgumentError(f"`budget` is {budget!r}: give how many images to pick, at least 1")
+    if way not in WAYS:
+        raise ArgumentError(f"`way` is {way!r}: give one of {', '.join(WAYS)}")
+    already = as_numbers(already, "already", below=images).tolist()
     for image in already:
         walk.take(image)
     if paths is None and way != "farthest":
-        paths = clusters_for(walk.points, min(budget + len(already), len(walk.points)))
+        paths = clusters_for(walk.points, min(int(budget) + len(already), images))
+    elif paths is not None:
+        paths = as_clusters(paths, images)
     visits = _farthest(walk) if paths is None or way == "farthest" else _from_the_tree(walk, paths, way)
     picks: list[Pick] = []
     for one in visits:
@@ -100,6 +113,14 @@ def pick(
         walk.take(one.image)
         picks.append(one)
     return picks
+
+
+def as_clusters(paths: Any, images: int) -> np.ndarray:
+    """Return clusters (L, N) of so many images as whole numbers; raise `ArgumentError` for anything else."""
+    clusters = as_numbers(paths, "paths")
+    if clusters.ndim != 2 or not len(clusters) or clusters.shape[1] != images:
+        raise ArgumentError(f"`paths` has shape {clusters.shape}: give (L, {images}), the cluster of every image")
+    return clusters
 
 
 @dataclass

@@ -3,25 +3,25 @@
 Shapes: `N` images, `D` embedding size, `L` levels of a tree, `m` labelled images, `C` classes.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from solo_hcsc.evaluation.picking import centred, clusters_of
+from solo_hcsc.evaluation.picking import as_clusters, centred, clusters_of
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.options import levels_for
+from solo_hcsc.hcsc.vectors import as_numbers, as_vectors
 
 
-def spread(
-    features: np.ndarray, labelled: Sequence[int], classes: np.ndarray, paths: np.ndarray | None = None
-) -> np.ndarray:
+def spread(features: Any, labelled: Any, classes: Any, paths: Any = None) -> np.ndarray:
     """How much of each image belongs to each class, told from a few images whose classes are known.
 
     The labelled images say it of each image alone: weighted KNN and a linear classifier, in equal parts. Half of an
     image's answer is this, half what is so said of the images in its clusters, on average over the levels of a tree.
 
     Args:
-        features: (N, D) of any encoder; their mean is taken off first.
+        features: (N, D) of any encoder, as an array, a tensor or `Embeddings`; their mean is taken off first.
         labelled: m numbers of images.
         classes: (m,) their classes, from 0, at least two.
         paths: (L, N) the cluster of every image at each level of a tree; one is made of the features if not given.
@@ -35,10 +35,16 @@ def spread(
         >>> spread(ring, [0, 2], np.array([0, 1]), np.array([[0, 0, 1, 1]])).argmax(axis=1).tolist()
         [0, 0, 1, 1]
     """
-    points, known, count = centred(np.asarray(features, "float32")), np.asarray(labelled), int(classes.max()) + 1
+    points = centred(as_vectors(features, "features"))
+    known, classes = as_numbers(labelled, "labelled", below=len(points)), as_numbers(classes, "classes")
+    if known.ndim != 1 or known.shape != classes.shape or not len(known):
+        raise ArgumentError(f"`labelled` has shape {known.shape} and `classes` {classes.shape}: give (m,) of each")
+    if (classes == classes[0]).all():
+        raise ArgumentError(f"`classes` are all {classes[0]}: give at least two classes")
+    count = int(classes.max()) + 1
     own = (knn_shares(points, points[known], classes, count) + linear_shares(points, points[known], classes, count)) / 2
     own[known] = np.eye(count)[classes]
-    levels = clusters_of(points, levels_for(len(points))) if paths is None else paths
+    levels = clusters_of(points, levels_for(len(points))) if paths is None else as_clusters(paths, len(points))
     found = own / 2 + sum(_means(clusters, own) for clusters in levels) / (2 * len(levels))
     found[known] = own[known]
     return found

@@ -53,6 +53,36 @@ def as_vectors(value: Any, argument: str) -> np.ndarray:
     return vectors
 
 
+def as_numbers(value: Any, argument: str, below: int | None = None) -> np.ndarray:
+    """Return whole numbers from 0 as an int64 array of any shape; raise `ArgumentError` for anything else.
+
+    Args:
+        value: a tensor, a NumPy array, or lists.
+        argument: what the caller's argument is called, for the message.
+        below: what each number must be less than.
+
+    Example:
+        >>> as_numbers([2, 0], "already", below=3).tolist()
+        [2, 0]
+        >>> as_numbers([2, 3], "already", below=3)
+        Traceback (most recent call last):
+        solo_hcsc.hcsc.errors.ArgumentError: `already` has 3: give whole numbers from 0 to 2
+    """
+    expected = f"give whole numbers from 0{'' if below is None else f' to {below - 1}'}"
+    try:
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`{argument}` is {type(value).__name__}: {expected}") from None
+    if not array.size:
+        return array.astype("int64")
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"`{argument}` is {type(value).__name__} of {array.dtype}: {expected}")
+    wrong = array[(array < 0) | (array >= (np.inf if below is None else below))]
+    if wrong.size:
+        raise ArgumentError(f"`{argument}` has {wrong.flat[0]}: {expected}")
+    return array.astype("int64")
+
+
 def as_unit_vectors(value: Any, argument: str) -> np.ndarray:
     """Return `as_vectors` with every row at unit length; rows that have it already, and rows of zeros, as they are.
 

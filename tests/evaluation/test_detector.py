@@ -4,6 +4,7 @@ import doctest
 import io
 import math
 import pickle
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_parameters_are_those_of_the_published_configuration(classes, masks):
 
 def test_exported_pickle_fills_the_published_configuration(resnet50):
     """detectron2 gives a parameter the array whose name its own ends with."""
-    pickled = export(Subject(resnet50, "hcsc", 64, MEAN, STD), "detectron2", ".pkl").content
+    pickled = export(Subject(replace(resnet50, view=View(64, MEAN, STD)), "hcsc"), "detectron2", ".pkl").content
     arrays = pickle.load(io.BytesIO(pickled))["model"]
     filled = {}
     for name, shape in published(20, masks=False).items():

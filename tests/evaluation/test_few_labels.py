@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from solo_hcsc import ArgumentError
 from solo_hcsc.evaluation import budgets
+from solo_hcsc.evaluation.embedding import Embeddings
 from solo_hcsc.evaluation.knn import knn_accuracy
 from solo_hcsc.evaluation.picking import centred, clusters_for, pick
 from solo_hcsc.evaluation.spreading import accuracy, knn_shares, spread
@@ -147,3 +149,35 @@ def test_every_choice_and_classifier_is_measured_in_every_draw():
     assert found == {(b, c, k) for b in (6, 12) for c in budgets.CHOICES for k in budgets.CLASSIFIERS}
     assert all(len(one.accuracies) == len(one.surer_half) == 2 for one in scores)
     assert scores == budgets.measure(pool, judged, [6, 12], draws=2, way="typical")
+
+
+def test_arrays_tensors_and_embeddings_are_taken_alike():
+    features, labels = blobs()
+    known = [0, 40, 80, 120]
+    embeddings = Embeddings([str(number) for number in range(len(features))], None, features)
+    expected = [one.image for one in pick(features, 5, known)], spread(features, known, labels[known])
+    for given, as_kind in ((torch.from_numpy(features), torch.tensor), (embeddings, list)):
+        assert [one.image for one in pick(given, 5, as_kind(known))] == expected[0]
+        np.testing.assert_array_equal(spread(given, as_kind(known), as_kind(labels[known])), expected[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("features", "photos"), ("features", np.zeros(4)), ("budget", 0), ("budget", 2.5), ("already", [999]),
+     ("already", [0.5]), ("already", ["a.jpg"]), ("way", "best"), ("paths", np.zeros((2, 3), int)), ("paths", [[0.5]])],
+)  # fmt: skip
+def test_what_pick_cannot_take_is_named(name, value):
+    features, _ = blobs()
+    with pytest.raises(ArgumentError, match=f"^`{name}` "):
+        pick(**({"features": features, "budget": 3} | {name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("features", None), ("labelled", [0, 999, 3]), ("labelled", [0, 1]), ("labelled", []), ("classes", ["a", "b"]),
+     ("classes", [1, 1, 1]), ("classes", [-1, 0, 1]), ("paths", np.zeros((1, 2), int))],
+)  # fmt: skip
+def test_what_spread_cannot_take_is_named(name, value):
+    features, _ = blobs()
+    with pytest.raises(ArgumentError, match=f"`{name}` "):
+        spread(**({"features": features, "labelled": [0, 40, 80], "classes": [0, 1, 2]} | {name: value}))
