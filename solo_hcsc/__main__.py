@@ -1,14 +1,22 @@
 """`solo-hcsc COMMAND ...`, the same as `python -m solo_hcsc COMMAND ...`."""
 
+import os
+import select
 import sys
+import textwrap
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
+from typing import TextIO
 
+from solo_hcsc.cli.console import width
 from solo_hcsc.cli.errors import UserError, in_flags, refuse, stop
 from solo_hcsc.cli.parser import as_typed, nearest
 from solo_hcsc.cli.quiet import quiet
 from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
 from solo_hcsc.version import __version__
+
+READER_GONE = 141  # the exit code that a shell gives to what SIGPIPE ended
 
 # Each command is a module of solo_hcsc.commands with a function `run(argv)`.
 COMMANDS = {
@@ -46,7 +54,23 @@ COMMANDS = {
 
 
 def main() -> None:
-    """The console script: what a user can mend becomes one line on stderr and exit code 2."""
+    """The console script: what a user can mend becomes one line on stderr and exit code 2.
+
+    Where the reader of the output has gone, as in `solo-hcsc --help | head`, it ends without a word.
+    """
+    try:
+        try:
+            answer()
+        finally:
+            sys.stdout.flush()  # at the interpreter's exit it would be too late for a word about it
+    except BrokenPipeError:
+        if not reader_is_gone():
+            raise
+        sys.exit(READER_GONE)
+
+
+def answer() -> None:
+    """Runs the command line, and refuses what its user can mend."""
     try:
         run(sys.argv[1:])
     except (UserError, ArgumentError, MissingPackage) as error:
@@ -71,15 +95,35 @@ def run(argv: Sequence[str]) -> None:
         raise UserError(f"{name}: no such command; {hint}")
 
 
+def reader_is_gone() -> bool:
+    """Return whether nobody reads the output or the errors any more; what is left of such a stream goes nowhere."""
+    gone = [stream for stream in (sys.stdout, sys.stderr) if is_broken(stream)]
+    for stream in gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return bool(gone)
+
+
+def is_broken(stream: TextIO) -> bool:
+    """Return whether a stream is a pipe that has no reader: a second write need not fail, if none is left to do."""
+    state = select.poll()
+    state.register(stream, 0)
+    return bool(state.poll(0))
+
+
 def known() -> list[str]:
     return [name for commands in COMMANDS.values() for name in commands]
 
 
 def overview() -> str:
-    """All commands in groups, with a line each."""
+    """Return all commands in groups, with a line each, or several on a narrow terminal."""
     lines = ["usage: solo-hcsc COMMAND [flags]", "", "HCSC and solo-learn's methods: train, evaluate, compare."]
+    wrap = partial(textwrap.wrap, width=width(), subsequent_indent=" " * 14)
     for group, commands in COMMANDS.items():
-        lines += ["", f"{group}:", *(f"  {name:<12}{line}" for name, line in commands.items())]
+        lines += ["", f"{group}:"]
+        for name, line in commands.items():
+            lines += wrap(line, initial_indent=f"  {name:<12}")
     return "\n".join([*lines, "", "`solo-hcsc COMMAND --help` explains a command's flags."])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn, TypeVar
 
+from solo_hcsc.cli.console import width
 from solo_hcsc.cli.errors import UserError
 
 Settings = TypeVar("Settings")
@@ -94,7 +95,7 @@ class _Help(argparse.HelpFormatter):
     """Shows a default where it says something."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=110)
+        super().__init__(prog, max_help_position=32, width=width())
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default

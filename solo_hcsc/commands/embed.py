@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from solo_hcsc.cli.console import pace
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import check_frozen, embed_parser
@@ -65,7 +66,7 @@ def run(argv: Sequence[str]) -> None:
         facts["images_per_second"] = round(images / seconds, 1)
         facts["command"] = Invocation("embed", tuple(argv)).line
         record.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    print(f"{images} images, {images / seconds:.0f} a second: {', '.join(NAMES)} in {flags.out}")
+    print(f"{images} images, {pace(images / seconds)}: {', '.join(NAMES)} in {flags.out}")
     say_next(flags)
     tell_skipped(embedder.skipped, images + len(embedder.skipped))
 

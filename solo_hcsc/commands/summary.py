@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.console import table
+from solo_hcsc.cli.console import columns, narrowed, table
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import write_whole
 from solo_hcsc.cli.parser import Parser
@@ -19,7 +19,9 @@ def run(argv: Sequence[str]) -> None:
         "them; written to summary.md and summary.html there.",
     )
     parser.add_argument("folder", type=Path, help="where to look for results")
-    folder = parser.parse(argv).folder
+    parser.add_argument("--wide", action="store_true", help="print all columns, however narrow the terminal is")
+    flags = parser.parse(argv)
+    folder = flags.folder
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     results = read_results(folder)
@@ -30,5 +32,11 @@ def run(argv: Sequence[str]) -> None:
     write_whole(folder / "summary.md", summary.markdown(rows))
     pictures = sheets.of_results(one for one in results if one["evaluation"] == "detect")
     write_whole(folder / "summary.html", summary.html(rows, pictures))
-    print(table(summary.HEADER, rows))
-    print(f"also as {folder / 'summary.md'} and {folder / 'summary.html'}")
+    header, cells = summary.HEADER, list(rows)
+    if not flags.wide:
+        header, cells = narrowed(header, cells, columns(), summary.DISPENSABLE, whole=["value"])
+    print(table(header, cells))
+    missing = [name for name in summary.HEADER if name not in header]
+    if missing:
+        print(f"--wide also shows {', '.join(missing)}")
+    print(f"{'all columns are in' if missing else 'also as'} {folder / 'summary.md'} and {folder / 'summary.html'}")

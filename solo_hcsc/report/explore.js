@@ -48,7 +48,7 @@
 
   function nameOf(node) {
     if (!node) return "All images";
-    if (nodes.commonest[node] < 0) return `Cluster ${nodes.number[node]}`;
+    if (nodes.commonest[node] < 0) return `Cluster ${address(node)}`;  // a number alone is that of a cluster on each level
     return className(nodes.commonest[node]) + (nodes.purity[node] < 500 ? ", …" : "");
   }
 

@@ -67,6 +67,8 @@ class SummaryRow(NamedTuple):
 
 
 HEADER = SummaryRow._fields
+# Columns that a narrow terminal can do without, the first one first; the others say what was measured, and how good.
+DISPENSABLE = ("checkpoint", "seconds", "judged", "crop", "images", "classes", "warnings", "paper", "setting", "data")
 
 
 def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[SummaryRow]:

@@ -9,7 +9,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 from tqdm import tqdm
 
-from solo_hcsc.cli.console import clock, judged
+from solo_hcsc.cli.console import clock, judged, pace, three_digits
 from solo_hcsc.cli.errors import is_main_process
 from solo_hcsc.training.callbacks import EpochCost
 
@@ -41,7 +41,7 @@ def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) 
         now = time.monotonic()
         if now - said > every and done < images:
             said, left = now, (now - started) / done * (images - done)
-            rate = f"{done / (now - started):.0f} images/s"
+            rate = pace(done / (now - started))
             print(f"{title}: {done} of {images} images, {rate}; {clock(left)} left", file=sys.stderr, flush=True)
 
 
@@ -77,8 +77,8 @@ class LossBar(TQDMProgressBar):
         metrics.pop("v_num", None)
         if self._outputs is None:
             return metrics
-        loss, pace = float(loss_of(self._outputs, trainer)), self._cost.images_per_second
-        return {"loss": f"{loss:.3f}", **metrics, **self._judged, "images/s": f"{pace:.0f}"}
+        loss, speed = float(loss_of(self._outputs, trainer)), self._cost.images_per_second
+        return {"loss": f"{loss:.3f}", **metrics, **self._judged, "images/s": three_digits(speed)}
 
 
 class EpochLines(Callback):
@@ -115,7 +115,9 @@ class EpochLines(Callback):
         shown = (name for name in self._SHOWN if name in trainer.callback_metrics)
         parts += [f"{name} {float(trainer.callback_metrics[name]):.1f}" for name in shown]
         parts += [f"{name} {value}" for name, value in judged(trainer.callback_metrics).items()]
-        parts += [f"{now - self._epoch_started:.0f} s", f"{self._cost.images_per_second:.0f} images/s"]
+        parts += [f"{now - self._epoch_started:.0f} s"]
+        if speed := self._cost.images_per_second:
+            parts += [pace(speed)]
         line = f"epoch {epoch}/{trainer.max_epochs}: {', '.join(parts)}"
         left = (trainer.max_epochs or epoch) - epoch
         if left > 0:

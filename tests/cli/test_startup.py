@@ -1,11 +1,12 @@
 """A help, or a word about a misspelt command, needs none of the heavy packages."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from solo_hcsc.__main__ import COMMANDS, known
+from solo_hcsc.__main__ import COMMANDS, known, main
 
 HEAVY = ("torch", "pytorch_lightning", "solo")
 # Prints at the end which of them a command line has imported, after all that the command itself has to say.
@@ -27,7 +28,8 @@ def started(*words: str, expect: int = 0) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
-def test_overview_names_every_command_with_its_line(words):
+def test_overview_names_every_command_with_its_line(words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
     out, err = started(*words)
     assert out.startswith("usage: solo-hcsc COMMAND [flags]")
     for commands in COMMANDS.values():
@@ -55,6 +57,35 @@ def test_misspelt_command_is_refused_with_the_nearest(word, hint):
     out, err = started(word, expect=2)
     assert out == ""
     assert err == f"error: {word}: no such command; {hint}\n"
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["pretrain", "--help"]])
+def test_output_whose_reader_has_gone_ends_without_a_word(words, buffered):
+    command = [sys.executable, *([] if buffered else ["-u"]), "-m", "solo_hcsc", *words]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() in (0, 141)  # argparse passes over what it could not print
+
+
+def test_broken_pipe_that_is_not_the_output_is_told(monkeypatch):
+    def lose_a_worker(words):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("solo_hcsc.__main__.run", lose_a_worker)
+    with pytest.raises(BrokenPipeError):
+        main()
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("words", [["--help"], ["pretrain", "--help"]])
+def test_help_follows_the_terminals_width(columns, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out, _ = started(*words)
+    lines = [line for line in out.splitlines() if not line.startswith("usage: ")]
+    assert columns - 20 < max(map(len, lines)) <= columns
 
 
 def test_missing_and_unknown_method_are_refused():

@@ -71,7 +71,7 @@ def test_any_folder_will_do_and_an_earlier_table_is_replaced(images, hcsc_run, t
     assert np.load(tmp_path / "out" / "embeddings.npy").shape == (20, len(table.embedding[0]))
     out = capsys.readouterr().out
     assert "without labels: " in out
-    assert f"a second: {', '.join(embed.NAMES)} in {tmp_path / 'out'}" in out
+    assert f"images/s: {', '.join(embed.NAMES)} in {tmp_path / 'out'}" in out
     assert f"pandas.read_parquet('{tmp_path / 'out' / 'embeddings.parquet'}')" in out
 
 

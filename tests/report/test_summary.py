@@ -26,8 +26,21 @@ def result(evaluation="knn", dataset="imagenet", method="hcsc", settings=None, m
 def summary_of(tmp_path, capsys, *results):
     for number, content in enumerate(results):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
-    run_here("summary", tmp_path)
+    run_here("summary", tmp_path, "--wide")
     return capsys.readouterr().out, (tmp_path / "summary.md").read_text(), (tmp_path / "summary.html").read_text()
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_table_follows_the_terminals_width_and_wide_has_all(columns, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    wide, *_ = summary_of(tmp_path, capsys, result(), result(evaluation="linear"))
+    run_here("summary", tmp_path)
+    header, rule, *rows, left_out, _ = capsys.readouterr().out.splitlines()
+    assert max(map(len, [header, rule, *rows])) <= columns < len(wide.splitlines()[0])
+    assert {"evaluation", "method", "measure", "value"} <= {*header.split()}
+    assert "60.10 / 80.20" in rows[0]
+    shown, missing = header.split(), left_out.removeprefix("--wide also shows ").split(", ")
+    assert {*shown, *missing} == {*wide.splitlines()[0].split()}
 
 
 def test_a_row_says_how_its_neighbours_voted(tmp_path, capsys):

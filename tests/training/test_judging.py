@@ -8,6 +8,7 @@ from pytorch_lightning import Trainer
 from tiny import SMALL, only, run_here
 
 from benchmarks.kills import differences
+from solo_hcsc.cli.console import pace
 from solo_hcsc.evaluation.results import JUDGED
 from solo_hcsc.hcsc.judging import alignment, dead_dimensions, rankme, uniformity
 from solo_hcsc.training import run as training_run
@@ -114,3 +115,10 @@ def test_line_of_an_epoch_has_the_measures_and_the_speed(images, tmp_path, capfd
     row = epochs(tmp_path)[-1]
     assert f"rank {float(row['rankme']):.0f}, alignment {float(row['alignment']):.2f}" in lines[-1]
     assert lines[-1].endswith(" images/s")
+
+
+@pytest.mark.parametrize(
+    ("speed", "said"), [(0.04, "25.0 s for an image"), (3.26, "3.26 images/s"), (360.4, "360 images/s")]
+)
+def test_a_slow_run_is_not_said_to_be_at_no_images_per_second(speed, said):
+    assert pace(speed) == said
