@@ -24,13 +24,21 @@ def write_whole(file: Path, text: str) -> None:
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def check_folder_to_write(folder: Path) -> None:
-    """Refuses a folder for --out that cannot be written; makes none yet."""
+def check_folder_to_write(folder: Path, flag: str = "--out") -> None:
+    """Refuse a folder that cannot be written; make none yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
-        raise UserError(f"--out {folder}: {there} is a file; give a folder")
+        raise UserError(f"{flag} {folder}: {there} is a file; give a folder")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"--out {folder}: {there} cannot be written; give another folder")
+        raise UserError(f"{flag} {folder}: {there} cannot be written; give another folder")
+
+
+def check_readable(file: Path, name: object, instead: str) -> None:
+    """Refuse a file that cannot be read; `name` is what to call it, `instead` says what to do."""
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read ({error.strerror}); {instead}") from error
 
 
 @contextlib.contextmanager

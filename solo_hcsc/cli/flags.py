@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import check_readable
 from solo_hcsc.cli.parser import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -332,6 +333,23 @@ METHOD_HELP = {
     "whitening_size": "W-MSE: images whitened together",
     "whitening_eps": "W-MSE: shrinkage of the covariance",
 }
+# Of the same flags: what they take; True for a switch.
+METHOD_KINDS: dict[str, Any] = {
+    **dict.fromkeys(
+        "proj_output_dim proj_hidden_dim pred_hidden_dim queue_size num_prototypes kmeans_iters sk_iters"
+        " freeze_last_layer freeze_prototypes_epochs epoch_queue_starts warmup_teacher_temperature_epochs"
+        " whitening_iters whitening_size".split(),
+        int,
+    ),
+    **dict.fromkeys(
+        "lamb scale_loss base_tau_momentum final_tau_momentum temperature temperature_q temperature_k clip_grad"
+        " student_temperature teacher_temperature warmup_teacher_temperature sk_epsilon sim_loss_weight"
+        " var_loss_weight cov_loss_weight whitening_eps".split(),
+        float,
+    ),
+    **dict.fromkeys(("norm_last_layer", "use_bn_in_head"), yes_or_no),
+    **dict.fromkeys(("momentum_classifier", "supervised"), True),
+}
 METHOD_BOUNDS: dict[str, Bound] = {
     "base_tau_momentum": SHARE,
     "final_tau_momentum": SHARE,
@@ -340,6 +358,16 @@ METHOD_BOUNDS: dict[str, Bound] = {
     "temperature": POSITIVE,
     "queue_size": NOT_NEGATIVE,
 }
+
+
+def add_known_flags(parser: Parser) -> None:
+    """Add the flags that solo-learn's method classes declare, to check their values before these are imported."""
+    for name, kind in METHOD_KINDS.items():
+        settings: dict[str, Any] = {"action": "store_true"} if kind is True else {"type": kind}
+        if name == "num_prototypes":
+            settings["nargs"] = "+"
+        bound = None if kind is True else METHOD_BOUNDS.get(name)
+        parser.add_argument(f"--{name}", bound=bound, **settings)
 
 
 # ---- checkpoints to evaluate ----
@@ -484,6 +512,13 @@ def check_skipping(flags: Namespace) -> None:
         raise UserError("--skip_unreadable: --dali cannot skip images; leave out one of them")
     if flags.skip_unreadable and flags.dataset in ("cifar10", "cifar100", "stl10"):
         raise UserError(f"--skip_unreadable is for folders of images, not --dataset {flags.dataset}; leave it out")
+
+
+def check_label_hierarchy(flags: Namespace) -> None:
+    """Refuse a --label_hierarchy that cannot be read."""
+    if flags.label_hierarchy is not None:
+        name = f"--label_hierarchy {flags.label_hierarchy}"
+        check_readable(flags.label_hierarchy, name, "give a text file of lines `child: parent`")
 
 
 def check_frozen(flags: Namespace) -> None:

@@ -253,6 +253,26 @@ def yes_or_no(text: str) -> bool:
     return answer[text.lower()]
 
 
+def add_fields(group: Any, kind: type, presets: Iterable[str]) -> None:
+    """Add a flag for each field of a dataclass of options, whose `metadata` has its default, choices and help."""
+    group.add_argument("--preset", default="recommended", help=f"a set of the options below: {', '.join(presets)}")
+    for item in fields(kind):
+        if item.name == "preset":
+            continue
+        default = item.metadata["default"]
+        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        settings: dict[str, Any] = {"help": f"{item.metadata['help']} (recommended: {shown})", "default": None}
+        if isinstance(default, tuple):
+            settings |= {"type": int, "nargs": "+"}
+        elif isinstance(default, bool):
+            settings |= {"type": yes_or_no, "nargs": "?", "const": True}
+        else:
+            settings |= {"type": type(default)}
+        if item.metadata["choices"]:
+            settings["choices"] = item.metadata["choices"]
+        group.add_argument(f"--{item.name}", **settings)
+
+
 def class_level(text: str) -> int | str:
     """`leaf`, or a number of folders from 1."""
     if text != "leaf" and not (text.isdecimal() and int(text) > 0):

@@ -65,6 +65,12 @@ def read_labels(flag: str, files: Sequence[Path], paths: Sequence[str]) -> dict[
     return found
 
 
+def check_labels(flag: str, files: Sequence[Path]) -> None:
+    """Refuse files that `read_labels` could not read."""
+    for file in files:
+        _rows(flag, file)
+
+
 def of_readable(embedder: "Embedder", labels: dict[int, str]) -> dict[int, str]:
     """Labels by the numbers that images have once those that could not be read are left out."""
     gone = {one.index for one in embedder.skipped}

@@ -2,7 +2,7 @@
 
 import shlex
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import check_labelled
 from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, take
-from solo_hcsc.commands import linear
+from solo_hcsc.commands import linear, pretrain
+from solo_hcsc.data.source import check_folder
 from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.training.settings import Wandb, check_wandb
 
@@ -36,9 +37,21 @@ class CheckedRow:
     flags: Namespace
 
 
+def refuse_rows(flags: Namespace, rows: Mapping[str, Sequence[str]]) -> None:
+    """Refuse rows with wrong names, values, files or folders before anything heavy is imported."""
+    for name, words in rows.items():
+        try:
+            first = pretrain.refuse_early(words)
+        except ArgumentError as error:
+            raise ArgumentError(f"{name}: {error}") from error
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
+        if first is not None:
+            check_test_images(flags, first)
+
+
 def checked(name: str, words: Sequence[str]) -> CheckedRow:
     """A row, refused before the first run if pretraining would refuse it."""
-    from solo_hcsc.commands import pretrain
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Variant
 
@@ -67,7 +80,6 @@ def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
 
 def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
     """The fields of a plan that a comparison and an ablation have alike; refuses rows that are not alike."""
-    from solo_hcsc.commands import pretrain
     from solo_hcsc.study.runner import finished_runs
     from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said
 
@@ -172,8 +184,6 @@ def in_quotes(flags: Namespace, name: str) -> list[str]:
 
 
 def check_test_images(flags: Namespace, first: Namespace) -> None:
-    from solo_hcsc.data.source import check_folder
-
     if flags.test_dir is None:
         return
     if first.dataset != "custom":

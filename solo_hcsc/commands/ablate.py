@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.parser import Invocation, Parser
-from solo_hcsc.commands._studies import add_study_flags, checked, conclude, shared_plan, split
+from solo_hcsc.commands._studies import add_study_flags, checked, conclude, refuse_rows, shared_plan, split
 
 if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options
@@ -86,6 +86,7 @@ TABLES: dict[str, Callable[[Sequence[int]], dict[str, str]]] = {
 
 def run(argv: Sequence[str]) -> None:
     flags, words = parse(argv)
+    refuse_rows(flags, {flags.table: words})
 
     from solo_hcsc.study.study import Plan, Study
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen, check_label_hierarchy
 from solo_hcsc.cli.parser import Bound, Invocation, Parser, at_least, take
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.training.recorded import flags_of_run
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -36,21 +38,21 @@ NAMES = (
 def run(argv: Sequence[str]) -> None:
     """From the checks to the files; nothing is written before everything is known."""
     flags = parse(argv)
+    trained = flags_of_run(flags.pretrained_feature_extractor)
+    images = ImageSource.of_run(flags, trained)
+    images.with_split(flags.split)
 
-    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.clusters import Subject
     from solo_hcsc.evaluation.features import FeatureSettings, choose_labels, same_data, tell_skipped
     from solo_hcsc.evaluation.results import versions
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.study.record import Analysis, AnalysisFigure
-    from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 
     started = time.monotonic()
     import_faiss("the analysis clusters")
     wandb = take(Wandb, flags)
     check_wandb(wandb)
-    trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
-    source = choose_labels(ImageSource.of_run(flags, trained), flags, trained)
+    source = choose_labels(images, flags, trained)
     if source.no_labels and flags.label_hierarchy is not None:
         raise UserError(f"--label_hierarchy {flags.label_hierarchy}: there are no classes to group; leave it out")
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
@@ -250,5 +252,6 @@ def parse(argv: Sequence[str]) -> Namespace:
     )
     add_wandb_flags(parser)
     flags = parser.parse(argv)
+    check_label_hierarchy(flags)
     check_frozen(flags)
     return flags

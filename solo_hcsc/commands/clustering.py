@@ -7,13 +7,15 @@ from typing import Any
 
 from solo_hcsc.cli.console import score, table
 from solo_hcsc.cli.errors import UserError, note
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
 from solo_hcsc.cli.parser import Invocation, Parser, at_least, take
+from solo_hcsc.evaluation.images import evaluated_images
 
 
 def run(argv: Sequence[str]) -> None:
     """Agreement with labels of k-means with every --k, and of the checkpoint's own tree and its every level."""
     flags = parse(argv)
+    source = evaluated_images(flags).with_split(flags.split)
 
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.clusters import (
@@ -25,13 +27,12 @@ def run(argv: Sequence[str]) -> None:
         score_tree,
         score_whole_tree,
     )
-    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images, tell_skipped
+    from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
     from solo_hcsc.evaluation.results import Result, result_file
     from solo_hcsc.hcsc.kmeans import import_faiss
 
     started = time.monotonic()
     import_faiss("this evaluation clusters")
-    source = evaluated_images(flags).with_split(flags.split)
     subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     ks = list(dict.fromkeys(flags.k or [len(subject.classes)]))
     if max(ks) > subject.images:
@@ -133,5 +134,6 @@ def parse(argv: Sequence[str]) -> Namespace:
     )
     add_split_flags(group, "which images are clustered", "seed of k-means")
     flags = parser.parse(argv)
+    check_label_hierarchy(flags)
     check_features(flags)
     return flags

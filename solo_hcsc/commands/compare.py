@@ -14,6 +14,7 @@ from solo_hcsc.commands._studies import (
     checked,
     conclude,
     in_quotes,
+    refuse_rows,
     refuse_set_here,
     shared_plan,
     split,
@@ -29,6 +30,7 @@ ORACLES_ROW = "hcsc with true labels (oracle)"
 
 def run(argv: Sequence[str]) -> None:
     flags, methods = parse(argv)
+    refuse_rows(flags, methods)
 
     from solo_hcsc.study.findings import choice
     from solo_hcsc.study.study import Plan, Study

@@ -15,6 +15,8 @@ from solo_hcsc.cli.flags import (
     key_value,
 )
 from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE, SHARE, Flags, Invocation, Parser, at_least, yes_or_no
+from solo_hcsc.data.source import check_folder
+from solo_hcsc.training.recorded import newest_checkpoints
 
 # MoCo's configurations R50-C4, which the paper follows; `voc` is for data of one's own in that layout.
 _SHARED: dict[str, Any] = {
@@ -66,6 +68,8 @@ _NOT_TAKEN = (
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    newest_checkpoints(flags.pretrained_feature_extractor)
+    check_folder("--data_dir", flags.data_dir)
 
     from solo_hcsc.data.detection import few
     from solo_hcsc.evaluation.detection import Detection, DetectionData, shown

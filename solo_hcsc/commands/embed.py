@@ -13,6 +13,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, Invocation, at_least, take
+from solo_hcsc.evaluation.images import check_embedded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,7 @@ MEANINGS = {
 def run(argv: Sequence[str]) -> None:
     """From the checks to the files, which come all together."""
     flags = parse(argv)
+    check_embedded(flags, flags.split)
 
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.embedding import Embedder

@@ -8,6 +8,7 @@ from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import check_folder_to_write, folder_written_whole
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, take
+from solo_hcsc.evaluation.images import check_embedded
 
 if TYPE_CHECKING:
     from solo_hcsc.evaluation.embedding import Embedder
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str]) -> None:
     """From the checks to the page, which comes as a whole."""
     flags = parse(argv)
+    check_embedded(flags, flags.split)
 
     import numpy as np
 

@@ -9,6 +9,7 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, folder_written_whole, try_writing, written_together
 from solo_hcsc.cli.flags import EXPORTED_RUN, EXPORTS, encoder, key_value
 from solo_hcsc.cli.parser import Parser, at_least
+from solo_hcsc.training.recorded import newest_checkpoints
 
 if TYPE_CHECKING:
     from solo_hcsc.evaluation.export import Subject
@@ -91,6 +92,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     group.add_argument("--method", help="what made the checkpoint, for the card")
     group.add_argument("--crop_size", type=int, bound=at_least(1), help="side of the images in pixels")
     flags = parser.parse(argv)
+    newest_checkpoints(flags.run)
     if flags.format == EXPORTED_RUN:
         check_folder_to_write(flags.out)
         return flags

@@ -13,6 +13,7 @@ from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, Invocation, at_least
 from solo_hcsc.commands._labelling import features_of, next_command, picks_from_run
+from solo_hcsc.evaluation.images import check_embedded
 
 if TYPE_CHECKING:
     from solo_hcsc.evaluation.budgets import Labelled, Score
@@ -24,6 +25,7 @@ NAMES = ("fewlabels.json", "fewlabels.svg")
 def run(argv: Sequence[str]) -> None:
     """From the checks to the table and the files."""
     flags = parse(argv)
+    check_embedded(flags, "train", "val")
     started = time.monotonic()
 
     from solo_hcsc.evaluation.budgets import drawn_from, measure

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 
 from solo_hcsc.cli.flags import check_features, knn_parser
 from solo_hcsc.cli.parser import Invocation, take
+from solo_hcsc.evaluation.images import evaluated_images
 
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    source = evaluated_images(flags).located(needs_val=True).labelled()
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.features import FeatureSettings, evaluated_images
+    from solo_hcsc.evaluation.features import FeatureSettings
     from solo_hcsc.evaluation.knn import Voting, evaluate
     from solo_hcsc.framework.datasets import evaluation_sets
 
-    source = evaluated_images(flags).located(needs_val=True)
     settings = (
         take(FeatureSettings, flags, features="backbone"),
         flags.features,

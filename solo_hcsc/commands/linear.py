@@ -9,6 +9,8 @@ from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import add_cache_flag, add_resume_flags, check_labelled_checkpoint, probe_parser
 from solo_hcsc.cli.parser import POSITIVE, Invocation, Parser
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.evaluation.images import evaluated_images
 
 # The paper's appendix B; all with momentum 0.9.
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -24,28 +26,27 @@ SWEEP = [0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0]
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    source = evaluated_images(flags).located(needs_val=True).labelled()
 
     from solo_hcsc.training.resume import FinishedError
 
     try:
-        evaluate(flags, argv)
+        evaluate(flags, argv, source)
     except FinishedError as finished:
         if not flags.auto_resume:
             raise
         announce(f"nothing to do: {finished}")
 
 
-def evaluate(flags: Namespace, argv: Sequence[str]) -> None:
+def evaluate(flags: Namespace, argv: Sequence[str], source: ImageSource) -> None:
     """Trains the classifier, or one for each learning rate, and writes the result."""
     from solo_hcsc.data.folders import classes_of
-    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.models import Sweep
     from solo_hcsc.evaluation.probe import Probe
     from solo_hcsc.evaluation.results import column, named_accuracies, shown_accuracies
     from solo_hcsc.framework import LinearModel
     from solo_hcsc.framework.datasets import evaluation_sets
 
-    source = evaluated_images(flags).located(needs_val=True)
     probe = Probe(flags, Invocation("linear", tuple(argv)), source, CONFIGS.get(flags.config, {}))
     train_set, val_set = evaluation_sets(source, *probe.transforms)
     classes = classes_of(train_set)

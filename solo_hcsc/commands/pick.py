@@ -8,7 +8,15 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, at_least
-from solo_hcsc.commands._labelling import features_of, next_command, of_readable, picks_from_run, read_labels
+from solo_hcsc.commands._labelling import (
+    check_labels,
+    features_of,
+    next_command,
+    of_readable,
+    picks_from_run,
+    read_labels,
+)
+from solo_hcsc.evaluation.images import check_embedded
 
 COLUMNS = ("rank", "path", "label", "reason")
 
@@ -16,6 +24,8 @@ COLUMNS = ("rank", "path", "label", "reason")
 def run(argv: Sequence[str]) -> None:
     """From the checks to the file."""
     flags = parse(argv)
+    check_embedded(flags, flags.split)
+    check_labels("--already", flags.already)
 
     from solo_hcsc.evaluation.embedding import Embedder
     from solo_hcsc.evaluation.features import tell_skipped

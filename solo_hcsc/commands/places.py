@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from solo_hcsc.cli.files import check_readable
 from solo_hcsc.cli.flags import (
     add_cache_flag,
     check_labelled_checkpoint,
@@ -12,6 +13,7 @@ from solo_hcsc.cli.flags import (
     without_folders,
 )
 from solo_hcsc.cli.parser import Invocation, Parser
+from solo_hcsc.evaluation.images import evaluated_images
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -26,16 +28,17 @@ LISTS = {"train_list": "train_places205.csv", "val_list": "val_places205.csv"}
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    source = evaluated_images(flags)
+    lists = {name: getattr(flags, name) or source.data_dir / usual for name, usual in LISTS.items()}
+    for file in lists.values():
+        check_readable(file, file, "give the list of images")
 
     from solo_hcsc.data.lists import check_labels, read_list
-    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.probe import Probe
     from solo_hcsc.evaluation.results import column, shown_accuracies
     from solo_hcsc.framework import LinearModel
 
-    source = evaluated_images(flags)
     probe = Probe(flags, Invocation("places", tuple(argv)), source, PROTOCOL, images_flag="--train_list")
-    lists = {name: getattr(flags, name) or source.data_dir / usual for name, usual in LISTS.items()}
     train_set, val_set = (
         read_list(file, source.data_dir, transform)
         for file, transform in zip(lists.values(), probe.transforms, strict=True)

@@ -4,7 +4,7 @@ import shlex
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +20,20 @@ from solo_hcsc.cli.flags import (
     TIMM,
     add_augmentation_flags,
     add_dataset_flags,
+    add_known_flags,
     add_method_flags,
     add_record_flags,
     add_resume_flags,
     add_trainer_flags,
+    check_label_hierarchy,
     check_method,
     check_training,
     method_names,
 )
-from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE_SHARE, Flags, Parser, take
-from solo_hcsc.data.source import ImageSource
-from solo_hcsc.hcsc.options import Options
+from solo_hcsc.cli.parser import NOT_NEGATIVE, POSITIVE_SHARE, Flags, Parser, add_fields, take
+from solo_hcsc.data.source import ImageSource, check_folder, class_folders, splits_in
+from solo_hcsc.hcsc.options import PRESETS, Options, options_in
+from solo_hcsc.training.recorded import newest_checkpoints
 from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -43,12 +46,14 @@ if TYPE_CHECKING:
 
 # solo-learn's methods that unpack exactly two features and have no term for small crops.
 _TWO_CROPS = "barlow_twins deepclusterv2 dino mocov2plus nnbyol nnclr nnsiam ressl simsiam vicreg wmse".split()
+DEFAULT_METHOD = "hcsc"
 _WHOLE_BATCHES = ("mocov2plus", "ressl", "nnclr", "nnbyol", "nnsiam")  # whose queue takes whole batches
 
 
 def run(argv: Sequence[str]) -> None:
     refuse_early(argv)
     flags = parse(argv)
+    tell_found(flags, argv)
 
     from solo_hcsc.training.resume import FinishedError, find_resume
     from solo_hcsc.training.run import Run, batches_per_epoch
@@ -89,11 +94,15 @@ def run(argv: Sequence[str]) -> None:
     session.fit(work.model, train_loader, val_loader)
     health = getattr(work.model, "health", None)
     warnings = [in_flags(sign.text) for sign in health.standing] if health else []
-    session.report(work.started, next_command(session.folder, job.source), warnings)
+    coding = getattr(work.model, "coding", None)
+    has_tree = coding is not None and coding.hierarchy is not None
+    session.report(work.started, next_command(session.folder, job.source, has_tree), warnings)
 
 
-def next_command(folder: Path, source: ImageSource) -> str:
-    """The evaluation that a user would try first, on the run's own images."""
+def next_command(folder: Path, source: ImageSource, has_tree: bool) -> str:
+    """Return the command that a user would try first, on the run's own images."""
+    if source.no_labels and has_tree:
+        return f"solo-hcsc explore {shlex.quote(str(folder))} --out {shlex.quote(str(folder / 'explore'))}"
     if source.no_labels:
         return f"solo-hcsc analyse --pretrained_feature_extractor {shlex.quote(str(folder))}"
     words = ["--pretrained_feature_extractor", folder]
@@ -146,7 +155,7 @@ def resolve(flags: Flags) -> Job:
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.framework.settings import pretraining_settings, resolve_dali
-    from solo_hcsc.training.checkpoints import recorded_flags
+    from solo_hcsc.training.recorded import recorded_flags
     from solo_hcsc.training.run import new_folder
 
     method = load_methods()[flags.method]
@@ -316,19 +325,52 @@ def callbacks(job: Job, work: Work) -> list[Any]:
 def parse(argv: Sequence[str]) -> Flags:
     """The flags as typed. A method's own come from its class; a help without a method needs none."""
     method = method_in(argv)
-    if method is None:
-        if {"-h", "--help"} & set(argv):
-            build_parser(None).parse(argv)
-        raise UserError(f"--method is missing; choose from {', '.join(method_names())}")
+    if method is None and {"-h", "--help"} & set(argv):
+        build_parser(None).parse(argv)
+    method = method or DEFAULT_METHOD
     check_method(method)
 
     from solo_hcsc.framework import load_methods
 
-    flags = build_parser(load_methods()[method]).parse(argv)
+    return completed(build_parser(load_methods()[method]).parse(argv))
+
+
+def completed(flags: Flags) -> Flags:
+    """Fill in what is not typed: the folders of images where only --data_dir is, and the crops of two pipelines."""
+    if flags.dataset is None:
+        flags = with_folders(flags)
     two_large = pipelines(flags) == 2 and len(set(flags.crop_size)) == 1
     if two_large and "num_crops_per_aug" not in flags.typed:  # as in solo-learn's files before that flag
         return flags.but(num_crops_per_aug=[1, 1])
     return flags
+
+
+def with_folders(flags: Flags) -> Flags:
+    """Take the images in a folder, --data_dir, for the data set: those in its train/ and val/ where it has them.
+
+    Where they are in no class folders, the run is without labels.
+    """
+    if "data_dir" not in flags.typed and flags.train_dir is None:
+        raise UserError("--data_dir is missing: give a folder of images, or --dataset NAME for a known data set")
+    check_folder("--data_dir", flags.data_dir)
+    train_dir, val_dir = splits_in(flags.data_dir)
+    if flags.train_dir is not None:
+        train_dir, val_dir = flags.train_dir, flags.val_dir
+    found = flags.but(dataset="custom", train_dir=train_dir, val_dir=flags.val_dir or val_dir)
+    folder = found.data_dir / train_dir
+    if flags.no_labels or flags.class_level is not None or not folder.is_dir() or class_folders(folder):
+        return found
+    return found.but(no_labels=True)
+
+
+def tell_found(flags: Flags, argv: Sequence[str]) -> None:
+    """Say what `with_folders` found."""
+    if any(word.partition("=")[0] == "--dataset" for word in argv):
+        return
+    val = "" if flags.val_dir is None else f", and of validation in {flags.data_dir / flags.val_dir}"
+    announce(f"--dataset custom: images in {flags.data_dir / flags.train_dir}{val}")
+    if flags.no_labels and "--no_labels" not in argv:
+        announce(f"without labels: {flags.data_dir / flags.train_dir} has no class folders")
 
 
 def pipelines(flags: Namespace) -> int:
@@ -342,20 +384,36 @@ def method_in(argv: Sequence[str]) -> str | None:
     return first.parse_known_args(list(argv))[0].method
 
 
-def refuse_early(argv: Sequence[str]) -> None:
-    """Finds mistakes in names, folders and what all methods share before anything heavy is imported."""
-    method = method_in(argv)
-    if method is None or {"-h", "--help"} & set(argv):
-        return
+def refuse_early(argv: Sequence[str]) -> Flags | None:
+    """Refuse wrong names, values, files and folders before anything heavy is imported.
+
+    Returns:
+        The flags without the defaults of the method; None where a help is asked for.
+    """
+    if {"-h", "--help"} & set(argv):
+        return None
+    method = method_in(argv) or DEFAULT_METHOD
     check_method(method)
-    shared = build_parser(None)
-    flags, others = shared.parse_part(argv)
-    if method in METHODS:  # another package's may have any flag
-        options = [item.name for item in fields(Options)] if method == "hcsc" else []
-        words = [word for word in others if word.startswith("--")]
-        shared.refuse(words, [f"--{name}" for name in (*METHOD_HELP, *options)])
+    parser = build_parser(None)
+    if method == "hcsc":
+        add_fields(parser, Options, PRESETS)
+    if method in METHODS:
+        add_known_flags(parser)
+        flags = parser.parse(argv)
+    else:  # of another package, which may have any flag
+        flags, _ = parser.parse_part(argv)
+    flags = completed(flags)
     if flags.dataset == "custom":
-        ImageSource.of_flags(flags).located(needs_val=False)
+        ImageSource.of_flags(flags).located(needs_val=False).labelled()
+    check_shared(flags)
+    if method == "hcsc":
+        options_in(vars(flags))
+    check_label_hierarchy(flags)
+    if flags.resume_from_checkpoint is not None:
+        newest_checkpoints(flags.resume_from_checkpoint)
+    if flags.init_weights not in (None, "", "timm"):
+        newest_checkpoints(Path(flags.init_weights))
+    return flags
 
 
 def build_parser(method: type | None) -> Parser:
@@ -363,11 +421,14 @@ def build_parser(method: type | None) -> Parser:
     parser = Parser(
         "pretrain",
         "Pretrains any solo-learn method. Add --method NAME to see that method's own flags.",
-        "--method NAME --dataset NAME [flags]",
+        "--data_dir FOLDER [--method NAME] [--dataset NAME] [flags]",
     )
     group = parser.add_argument_group("method")
-    group.add_argument("--method", required=True, metavar="NAME", help=f"one of {', '.join(method_names())}")
+    names = ", ".join(method_names())
+    group.add_argument("--method", default=DEFAULT_METHOD, metavar="NAME", help=f"one of {names}")
     group = add_dataset_flags(parser)
+    alone = "a folder of images, in train/ and val/ below it or not, in class folders or not"
+    parser.change("dataset", default=None, help=f"which data set; if not given, --data_dir is {alone}")
     group.add_argument(
         "--data_fraction",
         type=float,
@@ -416,10 +477,22 @@ def check_flags(flags: Flags) -> None:
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
 
-    check_training(flags)
+    check_shared(flags)
     method = load_methods()[flags.method]
     if issubclass(method, HCSC):
         method.check_flags(vars(flags) | shorten(flags))
+    _check_oracle(flags)
+    _check_method_flags(flags)
+    if flags.auto_umap:
+        try:
+            import solo_hcsc.framework.repairs.umap  # noqa: F401  takes seconds, and needs optional packages
+        except ImportError:
+            raise UserError("--auto_umap: UMAP is not installed; run: pip install 'solo_hcsc[umap]'") from None
+
+
+def check_shared(flags: Flags) -> None:
+    """Refuse flags of any method that do not go together; needs no torch."""
+    check_training(flags)
     if flags.scheduler in ("reduce", "exponential"):
         raise UserError(f"--scheduler {flags.scheduler}: pretraining has warmup_cosine, cosine, step and none")
     of_timm = flags.encoder.startswith(TIMM)
@@ -440,12 +513,6 @@ def check_flags(flags: Flags) -> None:
         raise UserError(f"--patch_size {flags.patch_size}: larger than --crop_size {size}")
     _check_data_flags(flags)
     _check_crops(flags)
-    _check_method_flags(flags)
-    if flags.auto_umap:
-        try:
-            import solo_hcsc.framework.repairs.umap  # noqa: F401  takes seconds, and needs optional packages
-        except ImportError:
-            raise UserError("--auto_umap: UMAP is not installed; run: pip install 'solo_hcsc[umap]'") from None
 
 
 def shorten(flags: Flags) -> dict[str, Any]:
@@ -456,7 +523,7 @@ def shorten(flags: Flags) -> dict[str, Any]:
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
     from solo_hcsc.hcsc.options import longest_warmup
-    from solo_hcsc.training.checkpoints import recorded_flags
+    from solo_hcsc.training.recorded import recorded_flags
 
     if flags.resume_from_checkpoint is not None:
         before = recorded_flags(flags.resume_from_checkpoint)
@@ -479,13 +546,16 @@ def _check_data_flags(flags: Namespace) -> None:
         raise UserError("--knn_eval needs labels, and --no_labels says there are none; leave one out")
     if flags.keep_best == "val_knn_acc1" and not flags.knn_eval:
         raise UserError("--keep_best val_knn_acc1 needs --knn_eval, of pretraining; use val_acc1")
+    if flags.dali and any(flags.equalization_prob):
+        raise UserError("--equalization_prob: --dali cannot equalise; leave out one of them")
+
+
+def _check_oracle(flags: Namespace) -> None:
     oracle_asked = bool(getattr(flags, "oracle_labels", None))
     if flags.no_labels and oracle_asked:
         raise UserError("--oracle_labels needs labels, and --no_labels says there are none; leave one out")
     if flags.label_hierarchy is not None and not oracle_asked:
         raise UserError(f"--label_hierarchy {flags.label_hierarchy}: is for --oracle_labels alone; leave it out")
-    if flags.dali and any(flags.equalization_prob):
-        raise UserError("--equalization_prob: --dali cannot equalise; leave out one of them")
 
 
 def _check_crops(flags: Namespace) -> None:

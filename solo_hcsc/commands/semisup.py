@@ -6,8 +6,10 @@ from pathlib import Path
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.cli.files import check_readable
 from solo_hcsc.cli.flags import check_labelled_checkpoint, probe_parser
 from solo_hcsc.cli.parser import POSITIVE, POSITIVE_SHARE, Invocation, Parser
+from solo_hcsc.evaluation.images import evaluated_images
 
 # The paper's appendix A; it has one learning rate, which the classifier has too unless --head_lr says otherwise.
 PROTOCOL = {
@@ -22,18 +24,17 @@ PROTOCOL = {
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    source = evaluated_images(flags).located(needs_val=True).labelled()
 
     from torch.utils.data import Subset
 
     from solo_hcsc.data.folders import classes_of, labels_of
-    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.few_labels import listed_images, stratified_sample
     from solo_hcsc.evaluation.models import FineTuned
     from solo_hcsc.evaluation.probe import Probe
     from solo_hcsc.evaluation.results import column, shown_accuracies
     from solo_hcsc.framework.datasets import evaluation_sets
 
-    source = evaluated_images(flags).located(needs_val=True)
     if flags.label_list and not source.in_folders:
         raise UserError(f"--label_list names files, and --dataset {source.dataset} has none; use --label_fraction")
     head_lr = flags.lr if flags.head_lr is None else flags.head_lr
@@ -92,6 +93,8 @@ def parse(argv: Sequence[str]) -> Namespace:
     if flags.dali:
         raise UserError("--dali: semisup reads its few images with the default loader; leave it out")
     check_labelled_checkpoint(flags)
+    if flags.label_list:
+        check_readable(flags.label_list, f"--label_list {flags.label_list}", "give a text file of images' names")
     return flags
 
 

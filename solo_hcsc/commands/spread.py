@@ -10,7 +10,8 @@ from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.parser import SHARE, Flags
-from solo_hcsc.commands._labelling import features_of, next_command, of_readable, read_labels
+from solo_hcsc.commands._labelling import check_labels, features_of, next_command, of_readable, read_labels
+from solo_hcsc.evaluation.images import check_embedded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,8 @@ NAMES = ("labels.csv", "labels.parquet")
 def run(argv: Sequence[str]) -> None:
     """From the checks to the files, which come together."""
     flags = parse(argv)
+    check_embedded(flags, flags.split)
+    check_labels("--labels", flags.labels)
 
     import numpy as np
 

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> None:
     write_whole(folder / "summary.md", summary.markdown(rows))
     pictures = sheets.of_results(one for one in results if one["evaluation"] == "detect")
     write_whole(folder / "summary.html", summary.html(rows, pictures))
-    header, cells = summary.HEADER, list(rows)
+    header, cells = list(summary.HEADER), [list(row) for row in rows]
     if not flags.wide:
         header, cells = narrowed(header, cells, columns(), summary.DISPENSABLE, whole=["value"])
     print(table(header, cells))

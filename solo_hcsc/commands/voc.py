@@ -16,6 +16,8 @@ from solo_hcsc.cli.flags import (
     without_folders,
 )
 from solo_hcsc.cli.parser import Invocation, Parser
+from solo_hcsc.data.source import check_folder
+from solo_hcsc.evaluation.images import evaluated_images
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -29,14 +31,15 @@ PROTOCOL = {
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    images = evaluated_images(flags)
+    check_folder("--data_dir", flags.data_dir)
 
     from solo_hcsc.data.pascal import find_folder, read_split
-    from solo_hcsc.evaluation.features import evaluated_images
     from solo_hcsc.evaluation.models import MultiLabel
     from solo_hcsc.evaluation.probe import Probe
     from solo_hcsc.evaluation.released_voc import SIDE, ReleasedMultiLabel, test_transform, training_transform
 
-    source = replace(evaluated_images(flags), data_dir=find_folder(flags.data_dir))
+    source = replace(images, data_dir=find_folder(flags.data_dir))
     probe = Probe(flags, Invocation("voc", tuple(argv)), source, PROTOCOL, images_flag="--data_dir")
     if probe.devices.processes > 1:
         raise UserError("average precision needs all scores in one process; use --devices 1")

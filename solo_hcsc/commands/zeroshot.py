@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.flags import DATASETS, check_features, knn_parser
 from solo_hcsc.cli.parser import Invocation, take
+from solo_hcsc.data.source import ImageSource, check_folder
+from solo_hcsc.training.recorded import flags_of_run
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from solo_hcsc.data.source import ImageSource
-
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
+    trained = flags_of_run(flags.pretrained_feature_extractor)
+    seen = {name: value for name, value in trained.items() if name in ("crop_size", "mean", "std")}  # no folders
+    if flags.dataset == "cub":
+        check_folder("--data_dir", flags.data_dir)
+    source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.evaluation.features import FeatureSettings
     from solo_hcsc.evaluation.knn import Voting, evaluate
-    from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 
-    trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
-    seen = {name: value for name, value in trained.items() if name in ("crop_size", "mean", "std")}  # no folders
-    source = ImageSource.of_run(flags, seen).located(needs_val=True)
     if pretrained_on(trained, source):
         note("this is the data set that it was pretrained on; zeroshot means another one")
     settings = (
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> None:
     evaluate(*settings, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
 
 
-def read_sets(source: "ImageSource", transform: Callable) -> "tuple[Dataset, Dataset]":
+def read_sets(source: ImageSource, transform: Callable) -> "tuple[Dataset, Dataset]":
     """The bank and the queries."""
     from solo_hcsc.data.cub import find_folder, read_parts
     from solo_hcsc.data.folders import refuse_single_class
@@ -51,7 +51,7 @@ def read_sets(source: "ImageSource", transform: Callable) -> "tuple[Dataset, Dat
     return parts
 
 
-def pretrained_on(trained: Mapping[str, Any], source: "ImageSource") -> bool:
+def pretrained_on(trained: Mapping[str, Any], source: ImageSource) -> bool:
     """Whether the pretraining run's flags name this data set; folders of one's own are told apart by their path."""
     if trained.get("dataset") != source.dataset:
         return False

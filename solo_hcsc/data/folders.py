@@ -12,8 +12,8 @@ from torchvision.datasets import ImageFolder
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.data.images import Listing, Skipped, class_folders, list_images, read_image
-from solo_hcsc.data.source import ClassLevel
+from solo_hcsc.data.images import Listing, Skipped, list_images, read_image
+from solo_hcsc.data.source import ClassLevel, check_classes
 
 _KINDS = ".jpg, .png, .gif, .webp and what else Pillow decodes"
 
@@ -30,12 +30,7 @@ class LabelledImages(ImageFolder):
         super().__init__(root, transform, loader=read_image)
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-        first = class_folders(directory)
-        if not first:
-            raise UserError(
-                f"{directory}: one folder per class is expected there; add --no_labels to pretrain on images without "
-                "classes, or to analyse them"
-            )
+        first = check_classes(directory)
         listings = {name: list_images(os.path.join(directory, name)) for name in first}
         empty = [name for name, listing in listings.items() if not listing.images]
         if empty:

@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.data.source import unlistable
 
 # What Pillow's decoders raise on broken files, as far as its releases and files with flipped bytes show.
 DECODING_ERRORS = (
@@ -42,14 +43,6 @@ class UnreadableImage(UserError):
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
         self.path = path
-
-
-def class_folders(root: str | Path) -> list[str]:
-    """Names of the folders in `root`, sorted; hidden ones, such as .ipynb_checkpoints, are no classes."""
-    try:
-        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
-    except OSError as error:
-        _unlistable(error)
 
 
 @cache
@@ -83,7 +76,7 @@ def list_images(root: str | Path, below: bool = True) -> Listing:
         try:
             entries = list(os.scandir(folders.pop()))
         except OSError as error:
-            _unlistable(error)
+            unlistable(error)
         for entry in (entry for entry in entries if not entry.name.startswith(".")):
             if entry.is_dir():
                 folders += [entry.path] if below and not _leads_back(Path(entry.path)) else []
@@ -110,10 +103,6 @@ def _leads_back(folder: Path) -> bool:
         return False
     target = folder.resolve()
     return any(parent.resolve().is_relative_to(target) for parent in folder.parents)
-
-
-def _unlistable(error: OSError) -> NoReturn:
-    raise UserError(f"{on_one_line(error.filename)}: this folder cannot be read ({error.strerror})")
 
 
 def read_image(path: str) -> Image.Image:

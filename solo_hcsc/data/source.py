@@ -1,13 +1,14 @@
 """Which images a command reads, as a value: the data set, its folders, the size and the colours they are read in."""
 
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from solo_hcsc.cli.console import announce
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import DATASETS
 from solo_hcsc.cli.parser import Flags, take
 from solo_hcsc.data.digits import lay_out_digits
@@ -47,11 +48,11 @@ class ImageSource:
         return take(cls, flags, **others)
 
     @classmethod
-    def of_run(cls, flags: Namespace, trained: Mapping[str, Any]) -> "ImageSource":
-        """The images of an evaluation: what was not typed is as in the run with the flags `trained`; says so.
+    def of_run(cls, flags: Namespace, trained: Mapping[str, Any], say: bool = True) -> "ImageSource":
+        """Return the images of an evaluation: what was not typed is as in the run with the flags `trained`.
 
         Another data set than the run's has folders of its own, and is seen as the run's was: at its size, in its
-        colours.
+        colours. `say`: print what was taken from the run.
         """
         dataset = flags.dataset or trained.get("dataset")
         if dataset is None:
@@ -69,17 +70,17 @@ class ImageSource:
                 value = getattr(taken, name)
                 shown = value[:1] if name == "crop_size" else value if isinstance(value, tuple) else (value,)
                 said.append(f"--{name} {' '.join(map(str, shown))}")
-        if said:
+        if said and say:
             announce(f"as in pretraining: {' '.join(said)}")
         return taken
 
     @classmethod
-    def of_folder(cls, flags: Flags, trained: Mapping[str, Any]) -> "ImageSource":
-        """The images of a folder, --data_dir itself, seen as the run with the flags `trained` saw its own; says so."""
+    def of_folder(cls, flags: Flags, trained: Mapping[str, Any], say: bool = True) -> "ImageSource":
+        """Return the images of a folder, --data_dir itself, seen as the run with the flags `trained` saw its own."""
         check_folder("--data_dir", flags.data_dir)
         colours = _CIFAR if str(trained.get("dataset")).startswith("cifar") else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
-        found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours)
+        found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours, say)
         return replace(found, whole=was_seen_whole(trained))
 
     @property
@@ -119,6 +120,14 @@ class ImageSource:
                     check_folder(f"--{split}_dir", source.folder(split))
         return source
 
+    def labelled(self) -> "ImageSource":
+        """Return the same; refuse folders that have no class folders."""
+        if self.in_folders and not self.no_labels:
+            for split, folder in (("train", self.train_dir), ("val", self.val_dir)):
+                if folder is not None:
+                    check_classes(self.folder(split))
+        return self
+
     def with_split(self, split: str) -> "ImageSource":
         """Located, for a command that reads the `train` or the `val` images; the other ones need not be there."""
         if split == "train":
@@ -155,6 +164,44 @@ class ImageSource:
             raise UserError("--dataset custom needs --val_dir here, a folder below --data_dir")
         val_dir = Path(self.dataset, "val") if self.val_dir is None and needs_val else self.val_dir
         return self.train_dir or Path(self.dataset, "train"), val_dir
+
+
+def class_folders(root: str | Path) -> list[str]:
+    """Return the names of the folders in `root`, sorted; hidden ones, such as .ipynb_checkpoints, are no classes."""
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        unlistable(error)
+
+
+def unlistable(error: OSError) -> NoReturn:
+    """Refuse a folder that cannot be listed."""
+    raise UserError(f"{on_one_line(error.filename)}: this folder cannot be read ({error.strerror})")
+
+
+def check_classes(folder: str | Path) -> list[str]:
+    """Return the names of the class folders; refuse a folder without any."""
+    found = class_folders(folder)
+    if not found:
+        raise UserError(
+            f"{folder}: one folder per class is expected there; add --no_labels to pretrain on images without "
+            "classes, or to analyse them"
+        )
+    return found
+
+
+_SPLITS = ("train", "val", "test")
+
+
+def splits_in(folder: Path) -> tuple[Path, Path | None]:
+    """Return the folders of training and validation images below a folder: `train` and `val`, or the folder itself.
+
+    A folder `train` beside others, such as `bus` and `car`, is a class of that name.
+    """
+    below = {*class_folders(folder)}
+    if "train" not in below or not below <= {*_SPLITS}:
+        return Path(), None
+    return Path("train"), Path("val") if "val" in below else None
 
 
 def was_seen_whole(trained: Mapping[str, Any]) -> bool:

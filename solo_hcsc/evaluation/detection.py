@@ -37,8 +37,9 @@ from solo_hcsc.evaluation.results import Result
 from solo_hcsc.framework import make_encoder
 from solo_hcsc.framework.datasets import trained_colours
 from solo_hcsc.training.callbacks import TellUnreadable
-from solo_hcsc.training.checkpoints import EVALUATION, load_checkpoint, weights_in
+from solo_hcsc.training.checkpoints import load_checkpoint, weights_in
 from solo_hcsc.training.detection import DetectorTraining, Schedule
+from solo_hcsc.training.recorded import EVALUATION
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
 from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import Loop, Records, Wandb, check_wandb

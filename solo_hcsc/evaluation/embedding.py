@@ -24,11 +24,13 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import RunTree, check_arguments, load_tree
 from solo_hcsc.evaluation.features import FeatureSettings, Frozen, choose_labels
+from solo_hcsc.evaluation.images import embedded_images
 from solo_hcsc.framework.datasets import evaluation_transforms, one_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.kmeans import import_faiss
-from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
+from solo_hcsc.training.checkpoints import find_checkpoint
 from solo_hcsc.training.progress import watch
+from solo_hcsc.training.recorded import recorded_flags
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +139,7 @@ class Embedder:
         """As the flags of `embed_parser` say; all images below a folder, in a class folder or not."""
         check_frozen(flags)
         trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))
-        alone = "data_dir" in flags.typed and not flags.typed & {"dataset", "train_dir", "val_dir"}
-        images = (ImageSource.of_folder if alone else ImageSource.of_run)(flags, trained)
-        source = choose_labels(images, flags, trained)
+        source = choose_labels(embedded_images(flags, trained), flags, trained)
         frozen = Frozen(take(FeatureSettings, flags, method=None), source.crop_size[0])
         tree = load_tree(frozen.encoder.checkpoint)
         if tree is not None:

@@ -30,17 +30,10 @@ from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.health import Health
 from solo_hcsc.hcsc.hierarchy import Hierarchy
-from solo_hcsc.training.checkpoints import (
-    EVALUATION,
-    EXPORTED,
-    find_checkpoint,
-    load_checkpoint,
-    recorded_flags,
-    role_of,
-    weights_in,
-)
+from solo_hcsc.training.checkpoints import find_checkpoint, load_checkpoint, weights_in
 from solo_hcsc.training.hydra_flags import WITHOUT_EQUAL
 from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.training.recorded import EVALUATION, EXPORTED, recorded_flags, role_of
 
 
 @dataclass(frozen=True)

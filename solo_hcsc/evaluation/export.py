@@ -21,7 +21,8 @@ from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.quiet import muted
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder
 from solo_hcsc.framework.datasets import View
-from solo_hcsc.training.checkpoints import EVALUATION, find_checkpoint, recorded_flags, role_of
+from solo_hcsc.training.checkpoints import find_checkpoint
+from solo_hcsc.training.recorded import EVALUATION, recorded_flags, role_of
 
 _TOLERANCE = 1e-4  # of features, as a share of the largest
 _LARGEST_GRAPH = 2**31  # bytes, of a protocol buffer

@@ -12,11 +12,10 @@ from torch.utils.data import Dataset
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, note, on_one_line
-from solo_hcsc.data.images import Skipped, class_folders
+from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.source import ImageSource, class_folders
 from solo_hcsc.evaluation.encoders import Encoder, load_encoder, load_projector
-from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
 from solo_hcsc.training.progress import watch
 
 Module = Callable[[torch.Tensor], torch.Tensor]
@@ -41,11 +40,6 @@ class FeatureSettings:
     method: str | None
     features: str  # backbone or projector
     accelerator: str
-
-
-def evaluated_images(flags: Namespace) -> ImageSource:
-    """The images that an evaluation's flags mean: as in pretraining, but for what was typed."""
-    return ImageSource.of_run(flags, recorded_flags(find_checkpoint(flags.pretrained_feature_extractor)))
 
 
 def choose_labels(source: ImageSource, flags: Namespace, trained: Mapping[str, Any]) -> ImageSource:

@@ -28,7 +28,7 @@ from solo_hcsc.framework import LinearModel
 from solo_hcsc.framework.datasets import evaluation_transforms
 from solo_hcsc.framework.settings import for_framework, linear_settings, resolve_dali
 from solo_hcsc.training.callbacks import TellUnreadable
-from solo_hcsc.training.checkpoints import EVALUATION
+from solo_hcsc.training.recorded import EVALUATION
 from solo_hcsc.training.resume import check_same_flags, find_resume
 from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb

@@ -17,8 +17,9 @@ from solo_hcsc.cli.twins import OURS, THEIRS
 from solo_hcsc.evaluation.encoders import load_method
 from solo_hcsc.evaluation.export import Exported, Subject
 from solo_hcsc.framework.method import HCSC
-from solo_hcsc.training.checkpoints import EXPORTED, load_checkpoint, recorded_flags
+from solo_hcsc.training.checkpoints import load_checkpoint
 from solo_hcsc.training.hydra_flags import nested_flags
+from solo_hcsc.training.recorded import EXPORTED, recorded_flags
 
 RECORD = "args.json"
 # What a checkpoint has besides the weights that says where training was; optimisers differ between the versions.

@@ -11,11 +11,10 @@ from torch import nn
 
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError, in_flags, note
-from solo_hcsc.cli.parser import Flags
-from solo_hcsc.framework.option_flags import add_option_flags
+from solo_hcsc.cli.parser import Flags, add_fields
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.learner import CentreCropBatches, Learner
-from solo_hcsc.hcsc.options import options_in, suitable_levels, suitable_warmup
+from solo_hcsc.hcsc.options import PRESETS, Options, options_in, suitable_levels, suitable_warmup
 
 
 class HCSC(Learner, BaseMomentumMethod):
@@ -72,7 +71,7 @@ class HCSC(Learner, BaseMomentumMethod):
         parser.add_argument(
             "--proj_hidden_dim", type=int, help="the projector's hidden size; the encoder's if not given"
         )
-        add_option_flags(parser)
+        add_fields(parser, Options, PRESETS)
         parent_parser.set_defaults(base_tau_momentum=0.999, final_tau_momentum=0.999, lr=0.03)
         return parent_parser
 

@@ -9,8 +9,7 @@ from solo.args.utils import additional_setup_linear, additional_setup_pretrain
 from solo_hcsc.cli.devices import Devices
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.flags import TIMM
-from solo_hcsc.data.images import class_folders
-from solo_hcsc.data.source import FILES, ImageSource
+from solo_hcsc.data.source import FILES, ImageSource, class_folders
 from solo_hcsc.framework.encoders import key_values, timm_settings
 
 

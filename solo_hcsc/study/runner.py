@@ -27,7 +27,7 @@ from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.files import read_json, write_whole
 from solo_hcsc.evaluation.results import read_metrics, read_results
-from solo_hcsc.training.checkpoints import PRETRAINING, recorded_flags, role_of
+from solo_hcsc.training.recorded import PRETRAINING, recorded_flags, role_of
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at a command that may be ended early
 

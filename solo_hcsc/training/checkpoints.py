@@ -1,24 +1,20 @@
-"""Reading checkpoints, and what a run wrote beside them; nothing in them is executed."""
+"""Read checkpoints; nothing in them is executed."""
 
-import json
 import math
 import pickle
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import read_json
 from solo_hcsc.cli.twins import without_twins
-from solo_hcsc.training.hydra_flags import flat_flags, is_nested
+from solo_hcsc.training.recorded import EXPORTED, newest_checkpoints, written_at
 
-_SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
 # What torch.load raises on broken files, as files with flipped bytes show.
 _LOADING_ERRORS = (
     pickle.UnpicklingError,
@@ -41,36 +37,16 @@ _OF_SCHEDULERS = frozenset(
     " solo.utils.lr_scheduler.LinearWarmupCosineAnnealingLR torch.optim.lr_scheduler.MultiStepLR"
     " torch.optim.sgd.SGD torch.optim.adam.Adam torch.optim.adamw.AdamW solo.utils.lars.LARS".split()
 )
-EXPORTED = ".safetensors"
-_KNOWN = (
-    "encoder",
-    "backbone_args",
-    "crop_size",
-    "resize",
-    "mean",
-    "std",
-    "method",
-    "init_weights",
-)  # to an exported file
-PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint itself, or the furthest one of the newest run below a folder, evaluations' own runs aside."""
-    if path.is_dir():
-        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
-        found = [file for file in files if role_of(recorded_flags(file)) != EVALUATION]
-        if not found:
-            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder")
-        newest = max(found, key=_written).parent
-        return max((file for file in found if file.parent == newest), key=progress)
-    if not path.exists():
-        raise UserError(f"{path}: there is no such checkpoint")
-    return path
+    """Return the checkpoint itself, or the furthest one of the newest run below a folder, but for evaluations' runs."""
+    found = newest_checkpoints(path)
+    return found[0] if len(found) == 1 else max(found, key=progress)
 
 
 def progress(path: Path) -> tuple[float, float]:
-    """By what of two checkpoints the one that got further is told: its steps, then when it was written.
+    """Sort key: step, then modification time; the greatest is the checkpoint that got furthest.
 
     A file's time alone is not enough, since clocks are set back. The weights are not read. A file that is no checkpoint
     comes last of all, so that it is named and not passed over.
@@ -78,16 +54,9 @@ def progress(path: Path) -> tuple[float, float]:
     try:
         content = _content(path, mmap=True)
     except _LOADING_ERRORS:
-        return math.inf, _written(path)
+        return math.inf, written_at(path)
     steps = content.get("global_step") if isinstance(content, dict) else None
-    return float(steps) if isinstance(steps, int) else -1.0, _written(path)
-
-
-def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # a run that still lives has just replaced it
-        return 0.0
+    return float(steps) if isinstance(steps, int) else -1.0, written_at(path)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -152,35 +121,6 @@ def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
     return without_twins({str(key): value for key, value in inner.items()})
-
-
-def recorded_flags(checkpoint: Path) -> dict[str, Any]:
-    """The args.json that the run wrote beside its checkpoint, or what our own export knows of it; empty for others.
-
-    That of solo-learn 1.0.6, which is nested, is read as the flags that mean the same.
-    """
-    if checkpoint.suffix == EXPORTED:
-        return _exported(checkpoint)
-    file = checkpoint.parent / "args.json"
-    flags = read_json(file) if file.is_file() else {}
-    if not isinstance(flags, dict):
-        return {}
-    return flat_flags(flags) if is_nested(flags) else flags
-
-
-def _exported(file: Path) -> dict[str, Any]:
-    """What is needed to use the encoder of an exported file."""
-    try:
-        with safe_open(file, "pt") as content:
-            known = content.metadata() or {}
-        return {name: json.loads(known[name]) for name in _KNOWN if name in known}
-    except (SafetensorError, OSError, ValueError):  # `load_checkpoint` says so
-        return {}
-
-
-def role_of(flags: Mapping[str, Any]) -> str:
-    """What the run of an args.json is; solo-learn's own has no role, and a classifier's names the encoder below it."""
-    return flags.get("role") or (EVALUATION if "pretrained_feature_extractor" in flags else PRETRAINING)
 
 
 def _refusal(error: Exception) -> str:

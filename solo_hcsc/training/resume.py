@@ -10,8 +10,9 @@ from pytorch_lightning import LightningModule
 
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.cli.files import read_json
-from solo_hcsc.training.checkpoints import load_checkpoint, progress, recorded_flags, weights_in
+from solo_hcsc.training.checkpoints import load_checkpoint, progress, weights_in
 from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.training.recorded import recorded_flags
 from solo_hcsc.training.saving import as_recorded
 from solo_hcsc.training.settings import Loop, Resume
 

@@ -88,9 +88,85 @@ def test_help_follows_the_terminals_width(columns, words, monkeypatch):
     assert columns - 20 < max(map(len, lines)) <= columns
 
 
-def test_missing_and_unknown_method_are_refused():
-    unknown = "--method hscs: unknown; did you mean hcsc?"
-    for flags, said in (([], "--method is missing"), (["--method", "hscs"], unknown)):
-        _, err = started("pretrain", "--dataset", "digits", *flags, expect=2)
-        assert err.startswith(f"error: {said}")
-        assert len(err.splitlines()) == 1
+RUN = "--pretrained_feature_extractor"
+CUSTOM = ["--dataset", "custom", "--data_dir"]
+REFUSED = {  # words, with {0} for a folder that has train/ and val/, weights.pth and flat/; and what is said
+    "no folder to train on": (["pretrain", "--data_dir", "{0}/nowhere"], "nowhere does not exist"),
+    "nothing to train on": (["pretrain"], "--data_dir is missing: give a folder of images, or --dataset NAME"),
+    "unknown method": (["pretrain", "--data_dir", "{0}", "--method", "hscs"], "did you mean hcsc?"),
+    "misspelt flag": (["pretrain", "--data_dir", "{0}", "--epochs", "4"], "unknown flag or stray value --epochs"),
+    "no number": (["pretrain", "--data_dir", "{0}", "--batch_size", "many"], "invalid int value: 'many'"),
+    "no number for hcsc": (["pretrain", "--data_dir", "{0}", "--num_prototypes", "many"], "invalid int value: 'many'"),
+    "no tree": (["pretrain", "--data_dir", "{0}", "--num_prototypes", "3", "4"], "must have fewer than the one below"),
+    "no number for a method": (
+        ["pretrain", "--data_dir", "{0}", "--method", "byol", "--pred_hidden_dim", "many"],
+        "invalid int value: 'many'",
+    ),
+    "flags apart": (
+        ["pretrain", "--data_dir", "{0}", "--scheduler", "step"],
+        "--scheduler step needs --lr_decay_steps",
+    ),
+    "no class folders": (["pretrain", *CUSTOM, "{0}", "--train_dir", "flat"], "one folder per class is expected"),
+    "nothing to resume": (
+        ["pretrain", "--data_dir", "{0}", "--resume_from_checkpoint", "x.ckpt"],
+        "no such checkpoint",
+    ),
+    "nothing to start from": (["pretrain", "--data_dir", "{0}", "--init_weights", "x.pth"], "no such checkpoint"),
+    "a method to compare": (["compare", "--methods", "hcsc", "byol", *CUSTOM, "{0}/x", "--train_dir", "t"], "hcsc: "),
+    "a row of a table": (["ablate", "--table", "tree", *CUSTOM, "{0}", "--train_dir", "t"], "tree: --train_dir: "),
+    "no test images": (
+        ["compare", "--methods", "hcsc", *CUSTOM, "{0}", "--train_dir", "train", "--test_dir", "nowhere"],
+        "--test_dir: ",
+    ),
+    "images for a run": (
+        ["knn", RUN, "{0}/train"],
+        "it has images: give the folder of a run here, and the images as --data",
+    ),
+    "KNN in no folder": (
+        ["knn", RUN, "{0}/weights.pth", *CUSTOM, "{0}/x", "--train_dir", "t", "--val_dir", "v"],
+        "/x/t does",
+    ),
+    "KNN without classes": (
+        ["knn", RUN, "{0}/weights.pth", *CUSTOM, "{0}", "--train_dir", "flat", "--val_dir", "val"],
+        "one folder per class is expected",
+    ),
+    "linear in no folder": (["linear", RUN, "{0}/weights.pth", *CUSTOM, "{0}", "--train_dir", "x"], "needs --val_dir"),
+    "semisup": (["semisup", RUN, "{0}/weights.pth", "--label_list", "{0}/x"], "--label_list {0}/x: cannot be read"),
+    "clustering": (["clustering", RUN, "{0}/weights.pth", "--label_hierarchy", "{0}/x"], "--label_hierarchy {0}/x: "),
+    "zeroshot": (["zeroshot", RUN, "{0}/weights.pth", "--dataset", "cub", "--data_dir", "{0}/x"], "/x does not exist"),
+    "voc": (["voc", RUN, "{0}/weights.pth", "--data_dir", "{0}/x"], "/x does not exist"),
+    "places": (["places", RUN, "{0}/weights.pth", "--data_dir", "{0}"], "train_places205.csv: cannot be read"),
+    "detect": (["detect", "{0}/weights.pth", "--data_dir", "{0}/x"], "/x does not exist"),
+    "detect nothing": (["detect", "{0}/x", "--data_dir", "{0}"], "no such checkpoint"),
+    "analyse": (["analyse", RUN, "{0}/x"], "no such checkpoint"),
+    "explore": (["explore", "{0}/weights.pth", "--data_dir", "{0}/x", "--out", "{0}/page"], "/x does not exist"),
+    "embed": (["embed", "{0}/weights.pth", "--data_dir", "{0}/x", "--out", "{0}/table"], "/x does not exist"),
+    "pick": (
+        ["pick", "{0}/weights.pth", "--data_dir", "{0}", "--budget", "1", "--out", "{0}/y.csv", "--already", "{0}/x"],
+        "--already {0}/x: cannot be read",
+    ),
+    "spread": (
+        ["spread", "{0}/weights.pth", "--data_dir", "{0}", "--labels", "{0}/x", "--out", "{0}/y"],
+        "--labels {0}/x: cannot be read",
+    ),
+    "fewlabels": (
+        ["fewlabels", "{0}/weights.pth", *CUSTOM, "{0}", "--train_dir", "x", "--val_dir", "val", "--out", "{0}/y"],
+        "/x does not exist",
+    ),
+    "export": (["export", "{0}/x", "--format", "timm", "--out", "{0}/y.pth"], "no such checkpoint"),
+    "summary": (["summary", "{0}/x"], "there is no such folder"),
+    "report": (["report", "{0}/x"], "{0}/x"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusal_comes_before_torch(case, images, untrained, tmp_path):
+    for name in ("train", "val"):
+        (tmp_path / name).symlink_to(images / name)
+    (tmp_path / "flat").symlink_to(images / "flat" / "class 0")
+    (tmp_path / "weights.pth").symlink_to(untrained)
+    words, said = REFUSED[case]
+    _, err = started(*(word.format(tmp_path) for word in words), expect=2)
+    assert said.format(tmp_path) in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1

@@ -18,7 +18,8 @@ from solo_hcsc.evaluation.export import Subject
 from solo_hcsc.evaluation.solo_learn import export_run
 from solo_hcsc.framework import make_encoder
 from solo_hcsc.framework.datasets import _below
-from solo_hcsc.training.checkpoints import find_checkpoint, recorded_flags
+from solo_hcsc.training.checkpoints import find_checkpoint
+from solo_hcsc.training.recorded import recorded_flags
 
 CPU = ["--accelerator", "cpu", "--num_workers", "0"]
 

@@ -25,7 +25,7 @@ from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
 from solo_hcsc.report import charts, figures, maps, negatives, prototypes
 from solo_hcsc.report.gallery import Thumbnails
-from solo_hcsc.training.checkpoints import recorded_flags
+from solo_hcsc.training.recorded import recorded_flags
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --points 30 --queries 2".split()
 MAPS = ["tsne_class", "tsne_cluster", "umap_class", "umap_cluster"]
