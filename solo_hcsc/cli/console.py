@@ -20,13 +20,13 @@ def columns() -> int:
 
 
 def announce(line: str) -> None:
-    """Prints a line, in one of several processes only."""
+    """Print a line, in one of several processes only."""
     if is_main_process():
         print(line, flush=True)
 
 
 def clock(seconds: float) -> str:
-    """`1:02:03`, or `2:03` under an hour."""
+    """Return `1:02:03`, or `2:03` under an hour."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
@@ -52,7 +52,7 @@ def pace(images_per_second: float) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Aligned columns: text to the left, numbers to the right."""
+    """Align columns: text to the left, numbers to the right."""
     cells = [[cell(value) for value in row] for row in rows]
     numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
@@ -111,12 +111,12 @@ def narrowed(
 
 
 def score(value: float, digits: int = 3) -> str:
-    """An agreement such as AMI; adding makes 0 of -0, which its chance correction leaves."""
+    """Format an agreement such as AMI; adding makes 0 of -0, which its chance correction leaves."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def judged(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """The measures without labels that there are, in short; dead dimensions only if there are some."""
+    """Return the measures without labels that there are, in short; dead dimensions only if there are some."""
     forms = {"rankme": ("rank", ".0f"), "alignment": ("alignment", ".2f"), "uniformity": ("uniformity", ".2f")}
     shown = {short: format(float(metrics[name]), form) for name, (short, form) in forms.items() if name in metrics}
     dead = float(metrics.get("dead_dimensions", 0))

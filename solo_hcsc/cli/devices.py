@@ -24,7 +24,7 @@ class Devices:
 
     @property
     def devices(self) -> list[int] | int:
-        """As the Trainer takes them."""
+        """Return the devices as the Trainer takes them."""
         return list(self.indexes) if self.accelerator == "gpu" else len(self.indexes)
 
     @property
@@ -39,7 +39,7 @@ class Devices:
 
 
 def resolve_devices(flags: Namespace, gpus: int) -> Devices:
-    """What the flags mean on a machine with so many GPUs."""
+    """Resolve the flags of devices on a machine with so many GPUs."""
     accelerator, strategy = flags.accelerator, flags.strategy or flags.distributed_backend
     for value in (accelerator, strategy):
         if value in _REMOVED_STRATEGIES:

@@ -20,42 +20,42 @@ class UserError(Exception):
 
 
 def on_one_line(text: object) -> str:
-    """Text for a message or a list: as it is, or with escapes where it has line breaks or is no valid Unicode."""
+    """Return text for a message or a list: as it is, or with escapes where it has line breaks or invalid Unicode."""
     text = str(text)
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def in_flags(text: str) -> str:
-    """The library's text, which names its arguments as `name`, with the flags --name of the command line."""
+    """Rewrite the library's text, which names its arguments as `name`, with the flags --name of the command line."""
     return re.sub(r"`(\w+)`", r"--\1", text)
 
 
 def stop(message: str, code: int, alone: bool = False) -> NoReturn:
-    """Ends this process with one line on stderr, which only the main process prints unless it is `alone`."""
+    """End this process with one line on stderr, which only the main process prints unless it is `alone`."""
     if alone or is_main_process():
         print(f"error: {' '.join(line.strip() for line in message.splitlines())}", file=sys.stderr)
     sys.exit(code)
 
 
 def refuse(message: str, alone: bool = False) -> NoReturn:
-    """`stop` for what the user asked for and cannot have."""
+    """End with `stop` and the exit code for a mistake in what was asked for."""
     # Lightning kills the main process as soon as one that it started ends with another code than 0.
     stop(message, 0 if started_by_lightning() else 2, alone)
 
 
 def note(message: str) -> None:
-    """Tells the user that something is understood or done otherwise than it reads."""
+    """Tell the user that something is done otherwise than it reads."""
     if is_main_process():
         print(f"note: {message}", file=sys.stderr)
 
 
 def is_main_process() -> bool:
-    """Whether this is the first process on the first node, before torch.distributed knows."""
+    """Return whether this is the first process on the first node, before torch.distributed knows."""
     if "RANK" in os.environ:  # torchrun's, which may count otherwise than the SLURM job it runs in
         return os.environ["RANK"] == "0"
     return all(os.environ.get(rank, "0") == "0" for rank in ("LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
 def started_by_lightning() -> bool:
-    """Whether Lightning started this process for another one, as it does where torchrun and SLURM do not."""
+    """Return whether Lightning started this process for another one, as it does where torchrun and SLURM do not."""
     return os.environ.get("LOCAL_RANK", "0") != "0" and not {"RANK", "SLURM_PROCID"} & os.environ.keys()

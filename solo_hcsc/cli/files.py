@@ -13,7 +13,7 @@ from solo_hcsc.cli.errors import UserError
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Writes a file under another name and renames it, so that it is never half there."""
+    """Write a file under another name and rename it, so that it is never half there."""
     part = file.with_name(file.name + ".part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -43,7 +43,7 @@ def check_readable(file: Path, name: object, instead: str) -> None:
 
 @contextlib.contextmanager
 def written_together(folder: Path, names: Sequence[str]) -> Iterator[list[Path]]:
-    """Files of a folder for --out that replace earlier ones when all are written, or none of them.
+    """Hand out files of a folder for --out that replace earlier ones when all are written, or none of them.
 
     They are written under the names that this hands out. What fails leaves neither these nor a folder that was new.
     """
@@ -70,7 +70,7 @@ def written_together(folder: Path, names: Sequence[str]) -> Iterator[list[Path]]
 
 
 def try_writing(file: Path, instead: str) -> None:
-    """Refuses a place that cannot be written to, before the work; `instead` says what to do."""
+    """Refuse a place that cannot be written to, before the work; `instead` says what to do."""
     part = file.with_name(file.name + ".part")
     try:
         part.touch()
@@ -78,12 +78,12 @@ def try_writing(file: Path, instead: str) -> None:
     except OSError as error:
         raise UserError(f"{file}: cannot be written ({error.strerror}); {instead}") from error
     if file.is_dir():
-        raise UserError(f"{file}: is a folder, where the result is to go; remove it")
+        raise UserError(f"{file}: is a folder, and the result goes there; remove it")
 
 
 @contextlib.contextmanager
 def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder for --out that is there when all of it is written; takes the place of an earlier one then.
+    """Hand out a folder for --out that appears when all of it is written, in place of an earlier one.
 
     It is written under the name that this hands out. What fails leaves neither that nor a parent that was new.
     `is_earlier`: whether a folder that is not empty is one that this may replace.
@@ -114,7 +114,7 @@ def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> It
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:
-    """Writes the files of a tar archive below a folder; links are left out, and a file outside of it is a `TarError`.
+    """Write the files of a tar archive below a folder; links are left out, and a file outside of it is a `TarError`.
 
     Python's own filters do this from 3.10.12 and 3.11.4 on, which not every system has.
     """
@@ -132,7 +132,7 @@ def unpack_tar(archive: Path, folder: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """A file's content; one line where it is not JSON."""
+    """Return a file's content; refuse one that is not JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:

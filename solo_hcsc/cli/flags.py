@@ -55,7 +55,7 @@ LONGEST_NAME = 200  # bytes; the ID, the epoch and the step follow it in a check
 
 
 def method_names() -> list[str]:
-    """The names that `--method` takes: solo-learn's, ours, and those of installed packages."""
+    """Return the names that `--method` takes: solo-learn's, ours, and those of installed packages."""
     return sorted({*METHODS, *(entry.name for entry in entry_points(group=METHOD_GROUP))})
 
 
@@ -73,7 +73,7 @@ def _came_later(name: str, release: str) -> str:
 
 
 def encoder(text: str) -> str:
-    """A name of solo-learn's, or `timm/` and a name of timm's, which is looked at later: timm takes seconds."""
+    """Accept a name of solo-learn's, or `timm/` and a name that is looked up later: timm takes seconds to import."""
     for family, release in _LATER_ENCODERS.items():
         if text.startswith(family):
             hint = "" if family == "wide_resnet" else f"; {TIMM}{text} is timm's"
@@ -94,7 +94,7 @@ def key_value(text: str) -> str:
 
 
 def _add(group: Any, *rows: tuple[str, Any, Any, Bound | None, str]) -> None:
-    """Flags as rows: name, type, default, bound, help. A list is a flag of several values; `bool` stands alone;
+    """Add flags by rows: name, type, default, bound, help. A list is a flag of several values; `bool` stands alone;
     `yes_or_no` stands alone or is followed by true or false, as Lightning 1's switches."""
     for name, kind, default, bound, help in rows:
         settings: dict[str, Any] = {"type": kind, "default": default, "bound": bound, "help": help}
@@ -113,13 +113,13 @@ def _add(group: Any, *rows: tuple[str, Any, Any, Bound | None, str]) -> None:
 
 
 SKIP_UNREADABLE = (
-    "go on without images that cannot be read, and list them at the end; without it such an image ends the command. "
-    "In training the next image takes the place of one that cannot be read"
+    "leave out images that cannot be read and list them at the end, instead of stopping at the first one; in training "
+    "the next image replaces each of them"
 )
 
 
 def add_dataset_flags(parser: Parser) -> Any:
-    """Which images; for every command that reads any. Returns the group, for further ones."""
+    """Add the flags that choose images, for every command that reads any; return the group, for further ones."""
     group = parser.add_argument_group("data")
     group.add_argument("--dataset", choices=DATASETS, required=True, help="which data set")
     normalising = "for normalising (all but cifar, stl10 and imagenet)"
@@ -182,7 +182,7 @@ def add_augmentation_flags(parser: Parser) -> None:
 
 
 def add_evaluated_images_flags(parser: Parser) -> Any:
-    """Which images, for an evaluation: as in pretraining, but for what is typed."""
+    """Add the flags that choose an evaluation's images: as in pretraining, but for what is typed."""
     group = add_dataset_flags(parser)
     _add(group, ("crop_size", int, [224], ONE, f"side of the images in pixels; {_OWN_SIZE}"))
     parser.change("dataset", default=None, help="which data set; as in pretraining if not given, like its folders")
@@ -203,7 +203,7 @@ _FOREIGN: tuple[Any, ...] = (
 
 
 def add_method_flags(parser: Parser) -> None:
-    """What solo-learn's methods share."""
+    """Add the flags that solo-learn's methods share."""
     # solo-learn calls it base; its momentum methods add theirs.
     group = parser.add_argument_group("encoder, optimiser and online evaluation", also="base")
     lr = "learning rate; pretraining multiplies it by batch size x devices / 256"
@@ -228,7 +228,7 @@ def add_method_flags(parser: Parser) -> None:
 
 
 def add_linear_flags(parser: Parser) -> None:
-    """What solo-learn's linear evaluation has."""
+    """Add the flags of solo-learn's linear evaluation."""
     group = parser.add_argument_group("linear")
     _add(
         group,
@@ -265,7 +265,7 @@ def _add_decay_steps(group: Any) -> None:
 def probe_parser(
     command: str, description: str, defaults: dict[str, Any], best: str = "val_acc1", images: str = ""
 ) -> Parser:
-    """The flags of commands that train a classifier on an encoder, with a protocol's defaults."""
+    """Build the parser of a command that trains a classifier on an encoder, with a protocol's defaults."""
     parser = Parser(command, description, f"--pretrained_feature_extractor PATH {images}[flags]")
     add_checkpoint_flags(parser)
     add_evaluated_images_flags(parser)
@@ -284,14 +284,14 @@ def add_cache_flag(parser: Parser) -> None:
 
 
 def without_folders(parser: Parser, dataset: str, data_dir: Path, meaning: str) -> None:
-    """For an evaluation on one data set that is laid out otherwise than in a folder for each class."""
+    """Adapt the flags to a data set that is not laid out in a folder for each class."""
     parser.change("dataset", choices=[dataset], default=dataset)
     parser.change("data_dir", default=data_dir, help=meaning)
     parser.hide("train_dir", "val_dir", "class_level")
 
 
 def refuse_folders(flags: Namespace, instead: str) -> None:
-    """Says so where the flags that `without_folders` hides are given all the same."""
+    """Refuse the flags that `without_folders` hides."""
     for name in ("train_dir", "val_dir", "class_level"):
         if getattr(flags, name) is not None:
             raise UserError(f"--{name}: --dataset {flags.dataset} has no such folder; {instead}")
@@ -380,7 +380,7 @@ _CHECKPOINT = (
 
 
 def add_checkpoint_flags(parser: Parser) -> Any:
-    """Which checkpoint; for every evaluation."""
+    """Add the flags that choose a checkpoint, for every evaluation."""
     group = parser.add_argument_group("encoder")
     group.add_argument("--pretrained_feature_extractor", type=Path, help=_CHECKPOINT)
     group.add_argument("--method", help="what made the checkpoint, for the tables, where no args.json beside it tells")
@@ -388,7 +388,7 @@ def add_checkpoint_flags(parser: Parser) -> Any:
 
 
 def add_feature_flags(parser: Parser, group: Any = None) -> None:
-    """Which features of which images, how and where; for evaluations that train nothing.
+    """Add the flags that choose features, images and a device, for evaluations that train nothing.
 
     `group` has the checkpoint's flag already, if it is given.
     """
@@ -418,7 +418,7 @@ _EMBED = (
 def embed_parser(
     command: str = "embed", description: str = _EMBED, usage: str = "RUN [--data_dir FOLDER] --out FOLDER [flags]"
 ) -> Parser:
-    """The flags of `embed`, the command and the function, and of others that read any images; not what they write."""
+    """Build the parser of `embed` and of others that read any images; without the flags for what they write."""
     parser = Parser(command, description, usage)
     group = parser.add_argument_group("encoder")
     group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=_CHECKPOINT)
@@ -427,7 +427,7 @@ def embed_parser(
     _add(parser.add_argument_group("data"), ("split", ("train", "val"), "train", None, split))
     images = "a folder of images, with class folders or without; with --dataset or --train_dir, what these are below"
     parser.change("data_dir", help=f"{images}; the run's own images if not given")
-    parser.change("no_labels", help="no column of labels; so it is without the flag if there are no class folders")
+    parser.change("no_labels", help="no column of labels; implied when there are no class folders")
     return parser
 
 
@@ -445,7 +445,7 @@ def add_way_flags(group: Any) -> None:
 
 
 def _path(images: str) -> dict[str, Any]:
-    """Of a folder that is not below --data_dir."""
+    """Return the settings of a flag for a folder that is not below --data_dir."""
     return {"type": lambda text: Path(text).absolute(), "help": f"{images} images, wherever they are"}
 
 
@@ -456,7 +456,7 @@ def data_format(text: str) -> str:
 
 
 def knn_parser(command: str, description: str) -> Parser:
-    """The flags of commands that classify by a frozen encoder's nearest features."""
+    """Build the parser of a command that classifies by a frozen encoder's nearest features."""
     parser = Parser(command, description, "--pretrained_feature_extractor PATH [flags]")
     add_feature_flags(parser)
     _add(
@@ -474,7 +474,7 @@ def knn_parser(command: str, description: str) -> Parser:
 
 
 def add_split_flags(group: Any, split: str, seed: str) -> None:
-    """For what compares clusters with labels; `split` and `seed` are help texts."""
+    """Add the flags of commands that compare clusters with labels; `split` and `seed` are help texts."""
     told = "a text file of lines `child: parent`, to compare with groups of classes too; cifar10 and digits have one"
     _add(
         group,
@@ -485,7 +485,7 @@ def add_split_flags(group: Any, split: str, seed: str) -> None:
 
 
 def check_labelled_checkpoint(flags: Namespace) -> None:
-    """Refuses an evaluation without a checkpoint or without labels."""
+    """Refuse an evaluation without a checkpoint or without labels."""
     check_checkpoint(flags)
     check_labelled(flags)
 
@@ -501,7 +501,7 @@ def check_labelled(flags: Namespace) -> None:
 
 
 def check_features(flags: Namespace) -> None:
-    """Refuses what cannot be right in the flags of an evaluation that trains nothing."""
+    """Refuse mistakes in the flags of an evaluation that trains nothing."""
     check_labelled(flags)
     check_frozen(flags)
 
@@ -522,7 +522,7 @@ def check_label_hierarchy(flags: Namespace) -> None:
 
 
 def check_frozen(flags: Namespace) -> None:
-    """The same of one that can do without labels."""
+    """Refuse mistakes in the flags of an evaluation that trains nothing and needs no labels."""
     check_checkpoint(flags)
     check_colours(flags)
     if flags.dali:
@@ -538,7 +538,7 @@ _SOME = Bound(lambda value: value != 0, "nothing would be trained on; leave it o
 
 
 def add_trainer_flags(parser: Parser, max_epochs: int) -> None:
-    """Lightning 2's Trainer flags, and the spellings that scripts for Lightning 1 use."""
+    """Add Lightning 2's Trainer flags, and the spellings that scripts for Lightning 1 use."""
     accelerator = "cpu, gpu or auto; `ddp`, as scripts for Lightning 1 have it, means --strategy ddp"
     gpus = "indexes of the GPUs to use, as in 0,1 (Lightning 1's spelling); ignored with --accelerator cpu"
     _add(
@@ -588,7 +588,7 @@ def add_trainer_flags(parser: Parser, max_epochs: int) -> None:
 
 
 def add_record_flags(parser: Parser, best: tuple[str, ...]) -> Any:
-    """What a run writes; `best`: the metrics that --keep_best takes."""
+    """Add the flags for what a run writes; `best`: the metrics that --keep_best takes."""
     group = parser.add_argument_group("records")
     every = "also save within an epoch, after so many steps; 0: only after epochs"
     folder = "the run's folder is made below this, as METHOD/ID"
@@ -618,7 +618,7 @@ def add_wandb_flags(parser: Parser, name: str = "name of the run") -> None:
 
 
 def add_resume_flags(group: Any) -> None:
-    """For a run that can find its own checkpoint."""
+    """Add the flags of a run that can find its own checkpoint."""
     found = "go on from the newest checkpoint below --checkpoint_dir of a run with the same flags, or start anew"
     young = "--auto_resume looks at checkpoints this young only"
     _add(
@@ -629,7 +629,7 @@ def add_resume_flags(group: Any) -> None:
 
 
 def check_training(flags: Namespace) -> None:
-    """Refuses flags of a training that do not go together."""
+    """Refuse flags of a training that do not go together."""
     check_colours(flags)
     check_skipping(flags)
     if flags.scheduler == "reduce" and flags.limit_val_batches == 0:

@@ -65,7 +65,7 @@ class Flags(argparse.Namespace):
         self.__dict__.update(values)
 
     def but(self, **values: Any) -> "Flags":
-        """The same flags with some others, as if these had been typed too."""
+        """Return the same flags with some others, as if these had been typed too."""
         return Flags(self.given | values.keys(), self.typed | values.keys(), **(vars(self) | values))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -128,7 +128,7 @@ class Parser(_Container, argparse.ArgumentParser):
         )
 
     def add_argument_group(self, title: Any = None, *args: Any, also: str | None = None, **kwargs: Any) -> _Group:
-        """`also`: another title that means this group."""
+        """Return the group of this title; `also` is another title for it."""
         if title not in self._by_title:
             group = _Group(self, title, *args, **kwargs)
             self._action_groups.append(group)
@@ -141,7 +141,7 @@ class Parser(_Container, argparse.ArgumentParser):
         raise UserError(f"{message}; see --help")
 
     def parse(self, argv: Iterable[str]) -> Flags:
-        """All of `argv`, each number within its bounds; an unknown flag is named together with the nearest known."""
+        """Parse all of `argv`, check the bounds of numbers, and name an unknown flag with the nearest known one."""
         flags, unknown = self.parse_part(argv)
         if unknown:
             words = [word for word in unknown if word.startswith("--")] or unknown[:1]
@@ -149,14 +149,14 @@ class Parser(_Container, argparse.ArgumentParser):
         return flags
 
     def refuse(self, words: Iterable[str], others: Iterable[str] = ()) -> None:
-        """Refuses the words of a command line that are flags neither of this parser nor among `others`."""
+        """Refuse words of a command line that are flags neither of this parser nor among `others`."""
         known = [*self._option_string_actions, *others]
         unknown = [name for name in dict.fromkeys(word.partition("=")[0] for word in words) if name not in known]
         if unknown:
             raise UserError("; ".join(_explain(name, known) for name in unknown))
 
     def parse_part(self, argv: Iterable[str]) -> tuple[Flags, list[str]]:
-        """The flags that this parser knows, and the other words."""
+        """Return the flags that this parser knows, and the other words."""
         words = [in_our_words(word) for word in argv]
         flags, others = self.parse_known_args(words)
         for action in self._actions:
@@ -174,7 +174,7 @@ class Parser(_Container, argparse.ArgumentParser):
         return Flags(given, [action.dest for action in options if action], **vars(flags)), others
 
     def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
-        """Gives flags that solo-learn's methods declare, without help and bounds, theirs."""
+        """Give help and bounds to the flags that solo-learn's methods declare without."""
         for action in self._actions:
             if action.help is None:
                 action.help = helps.get(action.dest)
@@ -182,7 +182,7 @@ class Parser(_Container, argparse.ArgumentParser):
                 action.bound = bounds.get(action.dest)  # type: ignore[attr-defined]
 
     def change(self, dest: str, **settings: Any) -> None:
-        """Replaces the help, the choices or the default of a flag that means something else in a command."""
+        """Replace the help, the choices or the default of a flag that means something else in a command."""
         action = next(action for action in self._actions if action.dest == dest)
         for name, value in settings.items():
             setattr(action, name, value)
@@ -190,7 +190,7 @@ class Parser(_Container, argparse.ArgumentParser):
             action.required = False
 
     def hide(self, *dests: str) -> None:
-        """Leaves flags out of the help that solo-learn has and that mean nothing in a command."""
+        """Leave flags of solo-learn that mean nothing in a command out of its help."""
         for dest in dests:
             self.change(dest, help=argparse.SUPPRESS)
 
@@ -204,19 +204,19 @@ def _explain(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """`did you mean X?`, or nothing."""
+    """Return `did you mean X?`, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
 def in_our_words(word: str) -> str:
-    """A flag of another release of solo-learn, maybe with `=value`, as it is called here; all else as it is."""
+    """Translate a flag of another release of solo-learn, maybe with `=value`; return all else as it is."""
     name, equals, value = word.partition("=")
     return SYNONYMS.get(name, name) + equals + value
 
 
 def as_typed(message: str, argv: Iterable[str]) -> str:
-    """A message with the flags called as in the command line that it answers."""
+    """Call the flags in a message as the command line did that it answers."""
     typed = {word.partition("=")[0] for word in argv}
     for name, ours in (SYNONYMS | _OTHERWISE).items():
         if name in typed and ours not in typed:
@@ -225,7 +225,7 @@ def as_typed(message: str, argv: Iterable[str]) -> str:
 
 
 def take(kind: type[Settings], flags: argparse.Namespace, **others: Any) -> Settings:
-    """A settings' dataclass from the flags of the same names, and from `others`; lists become tuples."""
+    """Build a settings dataclass from the flags of the same names and from `others`; lists become tuples."""
     values = {
         item.name: others[item.name] if item.name in others else getattr(flags, item.name)
         for item in fields(kind)  # type: ignore[arg-type]
@@ -274,14 +274,14 @@ def add_fields(group: Any, kind: type, presets: Iterable[str]) -> None:
 
 
 def class_level(text: str) -> int | str:
-    """`leaf`, or a number of folders from 1."""
+    """Parse `leaf`, or a number of folders from 1."""
     if text != "leaf" and not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number from 1 nor leaf")
     return text if text == "leaf" else int(text)
 
 
 def count_or_share(text: str) -> int | float:
-    """`10` batches, or `0.1` of them."""
+    """Parse `10` batches, or `0.1` of them."""
     try:
         return int(text) if text.lstrip("-").isdigit() else float(text)
     except ValueError:

@@ -16,7 +16,7 @@ _PACKAGES = (
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """Nothing that a library writes to the standard output from below Python is shown."""
+    """Hide what a library writes to the standard output from below Python."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:
@@ -29,7 +29,7 @@ def muted() -> Iterator[None]:
 
 
 def quiet() -> None:
-    """Called before anything else is imported: none of these packages needs to be there."""
+    """Hide other packages' warnings; called before anything else is imported, and needs none of them."""
     if sys.warnoptions:
         return
     warnings.filterwarnings("ignore", module=rf"({_PACKAGES})(\.|$)")

@@ -18,7 +18,7 @@ class SoloLearn:
 
 
 def installed_solo() -> SoloLearn | None:
-    """The solo-learn that `import solo` takes; None if there is none."""
+    """Return the solo-learn that `import solo` takes; None if there is none."""
     spec = find_spec("solo")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -26,7 +26,7 @@ def installed_solo() -> SoloLearn | None:
 
 
 def solo_in(folder: Path) -> SoloLearn:
-    """The solo-learn of a package folder, told by its files: a checkout does not say its version."""
+    """Recognise the solo-learn of a package folder by its files: a checkout does not say its version."""
     if (folder / "args" / "pretrain.py").is_file():
         return SoloLearn(HYDRA, folder)
     base = folder / "methods" / "base.py"
@@ -35,7 +35,7 @@ def solo_in(folder: Path) -> SoloLearn:
 
 
 def wrong_version(found: SoloLearn) -> str:
-    """Why our own commands cannot use this solo-learn, and what to do."""
+    """Say why our own commands cannot use this solo-learn, and what to do."""
     what = f"found solo-learn {found.version} in {found.folder}, and this command needs {RELEASE}"
     if sys.path and found.folder.parent == Path(sys.path[0] or ".").resolve():
         return f"{what}; you are in its checkout: type solo-hcsc instead of python -m solo_hcsc, or go elsewhere"

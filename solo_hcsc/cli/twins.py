@@ -12,7 +12,7 @@ OURS, THEIRS = "encoder.", "backbone."
 
 
 def with_twins(state: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a state dict with a second name for each weight of the encoder.
+    """Return a copy of a state dict with a second name for each weight of the encoder.
 
     Example:
         >>> sorted(with_twins({"encoder.conv1.weight": 1, "projector.0.bias": 2}))
@@ -24,7 +24,7 @@ def with_twins(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_twins(state: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a state dict without the encoder's second names.
+    """Return a copy of a state dict without the encoder's second names.
 
     Example:
         >>> sorted(without_twins({"encoder.conv1.weight": 1, "backbone.conv1.weight": 1, "backbone.fc": 2}))

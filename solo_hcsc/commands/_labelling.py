@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def features_of(
     embedder: "Embedder", flags: Flags, tree: bool = False
 ) -> "tuple[Embedder, np.ndarray, np.ndarray | None]":
-    """The images that could be read, their features (N, D), and the clusters (L, N) in the run's tree, if asked for."""
+    """Return the images that could be read, their features (N, D), and, if asked for, their clusters (L, N)."""
     from dataclasses import replace
 
     import numpy as np
@@ -36,19 +36,19 @@ def features_of(
 
 
 def picks_from_run(embedder: "Embedder", flags: Flags) -> bool:
-    """Whether `pick` walks the run's own tree rather than one made of the features; says so."""
+    """Return whether `pick` walks the run's own tree rather than one made of the features; say so."""
     trained = embedder.frozen.encoder.trained_with
     if flags.tree == "run" and embedder.tree is None:
-        raise UserError(f"--tree run: {embedder.frozen.encoder.checkpoint} has no tree; leave it out")
+        raise UserError(f"--tree run: {embedder.frozen.encoder.checkpoint} carries no tree; leave it out")
     own = embedder.tree is not None and flags.way != "farthest"
     own = own and (flags.tree == "run" or (flags.tree == "auto" and not trained.get("init_weights")))
     if flags.way != "farthest":
-        print("picks from the run's own tree" if own else "picks from a tree that is made of the features")
+        print("picking from the run's own tree" if own else "picking from a tree built from the features")
     return own
 
 
 def read_labels(flag: str, files: Sequence[Path], paths: Sequence[str]) -> dict[int, str]:
-    """The images that CSV files name in their columns `path` and `label`, by number, with labels; "" without one."""
+    """Return the labels of images, by number, that CSV files have in their columns `path` and `label`; "" for none."""
     numbers = {path: number for number, path in enumerate(paths)}
     found: dict[int, str] = {}
     for file in files:
@@ -72,14 +72,14 @@ def check_labels(flag: str, files: Sequence[Path]) -> None:
 
 
 def of_readable(embedder: "Embedder", labels: dict[int, str]) -> dict[int, str]:
-    """Labels by the numbers that images have once those that could not be read are left out."""
+    """Renumber labels by the images that are left once those that could not be read are left out."""
     gone = {one.index for one in embedder.skipped}
     kept = [number for number in range(embedder.images + len(gone)) if number not in gone]
     return {number: labels[before] for number, before in enumerate(kept) if before in labels}
 
 
 def _rows(flag: str, file: Path) -> list[tuple[str, str]]:
-    """The path and the label of each row."""
+    """Return the path and the label of each row."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines)
@@ -93,7 +93,7 @@ def _rows(flag: str, file: Path) -> list[tuple[str, str]]:
 
 
 def next_command(command: str, flags: Flags, but: Sequence[str], *more: object) -> str:
-    """A command line with the same run and images, without the flags `but`, and with `more`."""
+    """Return a command line with the same run and images, without the flags `but`, and with `more`."""
     words = [str(flags.pretrained_feature_extractor)]
     for name in sorted(flags.typed - {*but, "pretrained_feature_extractor"}):
         value = getattr(flags, name)

@@ -51,7 +51,7 @@ def refuse_rows(flags: Namespace, rows: Mapping[str, Sequence[str]]) -> None:
 
 
 def checked(name: str, words: Sequence[str]) -> CheckedRow:
-    """A row, refused before the first run if pretraining would refuse it."""
+    """Check a row: refuse before the first run what pretraining would refuse."""
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Variant
 
@@ -69,7 +69,7 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
 
 
 def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
-    """Refuses what `shared_plan` would, but for what the folder has: where rows get their last flags by a search."""
+    """Refuse what `shared_plan` would, apart from the folder's content, before a search gives rows their last flags."""
     from solo_hcsc.study.study import check_alike
 
     check_alike({row.variant.name: row.flags for row in rows})
@@ -79,7 +79,7 @@ def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
 
 
 def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
-    """The fields of a plan that a comparison and an ablation have alike; refuses rows that are not alike."""
+    """Return the fields of a plan that a comparison and an ablation have alike; refuse rows that are not alike."""
     from solo_hcsc.study.runner import finished_runs
     from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said
 
@@ -106,7 +106,7 @@ def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict
 
 
 def conclude(study: "Study", first: Namespace) -> "Comparison":
-    """Runs all of it, makes the report, and says what failed; `first`: the first row's flags."""
+    """Run everything, make the report, and list what failed; `first`: the first row's flags."""
     from solo_hcsc.report import page, to_wandb
     from solo_hcsc.report.text import comparison_table
 
@@ -128,7 +128,7 @@ def conclude(study: "Study", first: Namespace) -> "Comparison":
 
 
 def add_study_flags(parser: Parser) -> None:
-    """What every comparison has of its own."""
+    """Add the flags that every comparison has of its own."""
     group = parser.add_argument_group("comparison")
     group.add_argument(
         "--seeds", nargs="+", type=int, default=[0], bound=NOT_NEGATIVE, help="one run of each with each seed"
@@ -156,7 +156,7 @@ def add_study_flags(parser: Parser) -> None:
 
 
 def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
-    """A comparison's own flags, and the words of pretraining."""
+    """Split a command line into the comparison's own flags and the words of pretraining."""
     quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS, *ON_REQUEST)]
     words = list(argv)
     for place in range(len(words) - 2, -1, -1):
@@ -176,7 +176,7 @@ def refuse_set_here(words: Iterable[str]) -> None:
 
 
 def in_quotes(flags: Namespace, name: str) -> list[str]:
-    """The words that are given in quotes for a method or an evaluation."""
+    """Return the words that are given in quotes for a method or an evaluation."""
     try:
         return shlex.split(getattr(flags, name))
     except ValueError as error:
@@ -194,7 +194,7 @@ def check_test_images(flags: Namespace, first: Namespace) -> None:
 
 
 def check_images(flags: Namespace, first: Namespace) -> None:
-    """Refuses images that are not those of the folder's runs, and too few for linear's batches, before any training."""
+    """Refuse other images than those of the folder's runs, and too few for linear's batches, before any training."""
     from solo_hcsc.data.folders import fingerprint
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.framework.datasets import one_split
@@ -213,7 +213,7 @@ def check_images(flags: Namespace, first: Namespace) -> None:
 
 
 def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
-    """The commands that each run goes through, on the images that it was pretrained on."""
+    """Return the commands that each run goes through, on the images that it was pretrained on."""
     from solo_hcsc.study.runner import Evaluation
 
     images = ["--num_workers", first.num_workers]  # all else is as in pretraining

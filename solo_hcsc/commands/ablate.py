@@ -16,7 +16,7 @@ PAPER = (3000, 2000, 1000)  # the prototypes of the paper's own row
 
 
 def components(_: Sequence[int]) -> dict[str, str]:
-    """tab:ablation. HP: hierarchical prototypes, IL: instance loss, PL: prototype loss, IS and PS: their selections."""
+    """Return tab:ablation. HP: hierarchical prototypes, IL and PL: instance and prototype loss, IS and PS: selections."""
     return {
         "IL, PL (PCL)": "--hierarchy false --instance_selection false --prototype_selection false",
         "HP, IL, PL": "--instance_selection false --prototype_selection false",
@@ -30,14 +30,14 @@ def components(_: Sequence[int]) -> dict[str, str]:
 
 
 def levels(tree: Sequence[int]) -> dict[str, str]:
-    """tab:sensitivity, first part: more hierarchies."""
+    """Return tab:sensitivity, first part: more hierarchies."""
     bottom = tree[0]
     rows = [(bottom,), (2 * bottom,), *(tree[:count] for count in range(2, len(tree) + 1))]
     return _trees([*rows, (*tree, tree[-1] // 2)] if tree[-1] > 1 else rows)
 
 
 def prototypes(tree: Sequence[int]) -> dict[str, str]:
-    """tab:sensitivity, second part: more prototypes, in the paper's proportions to its own row."""
+    """Return tab:sensitivity, second part: more prototypes, in the paper's proportions to its own row."""
     rows = [(1000, 500, 200), PAPER, (10000, 5000, 1000), (30000, 10000, 1000)]
     scaled = [[max(1, round(count * tree[0] / PAPER[0])) for count in row] for row in rows]
     scaled[1] = list(tree)
@@ -45,7 +45,7 @@ def prototypes(tree: Sequence[int]) -> dict[str, str]:
 
 
 def choices(_: Sequence[int]) -> dict[str, str]:
-    """What preset `recommended` chose, each taken back; docs/presets.md says why."""
+    """Return each choice of preset `recommended` taken back; docs/presets.md says why it is one."""
     return {
         "recommended": "",
         "prototype loss at full weight": "--proto_weight 1 --proto_ramp_epochs 0",
@@ -65,12 +65,12 @@ NO_TREE = "--instance_selection false --prototype_loss false --prototype_selecti
 
 
 def tree(_: Sequence[int]) -> dict[str, str]:
-    """What the tree is worth: the same seeds, initial weights and crops without it and with it."""
+    """Return the pair that shows what the tree contributes: same seeds, weights and crops without and with it."""
     return {"without the tree": NO_TREE, "with the tree": ""}
 
 
 def ceiling(_: Sequence[int]) -> dict[str, str]:
-    """The same, and what a tree that is right could be worth: the true labels are its clusters."""
+    """Return the same pair, and a tree of the true labels, which bounds what a better tree could contribute."""
     return {**tree(_), "true labels as the tree (oracle)": "--oracle_labels true"}
 
 
@@ -105,7 +105,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
-    """The ablation's own flags, and the words of pretraining that all rows share."""
+    """Split a command line into the ablation's own flags and the words of pretraining that all rows share."""
     parser = Parser(
         "ablate",
         "Pretrains HCSC in the forms of one of the paper's tables, evaluates each run, and makes a report. Flags that "
@@ -154,7 +154,7 @@ def options_of(words: Sequence[str]) -> "Options":
 
 
 def reference_of(flags: Namespace, table: dict[str, str], words: Sequence[str]) -> str | None:
-    """The row that the others are seen against: as asked, the run without the tree, or the one with the flags given."""
+    """Choose the reference row: as asked, the run without the tree, or the one with the flags as given."""
     if flags.against is not None:
         check_row("--against", flags.against, flags.table, table)
         if flags.rows and flags.against not in flags.rows:
@@ -167,7 +167,7 @@ def reference_of(flags: Namespace, table: dict[str, str], words: Sequence[str]) 
 
 
 def chosen(flags: Namespace, rows: dict[str, str]) -> dict[str, str]:
-    """The table's rows that are wanted: names and flags."""
+    """Return the table's rows that are wanted: names and flags."""
     wanted = flags.rows or range(1, len(rows) + 1)
     for number in wanted:
         check_row("--rows", number, flags.table, rows)
@@ -175,7 +175,7 @@ def chosen(flags: Namespace, rows: dict[str, str]) -> dict[str, str]:
 
 
 def check_row(flag: str, number: int, name: str, table: dict[str, str]) -> None:
-    """Refuses the number of a row that a table does not have."""
+    """Refuse the number of a row that a table does not have."""
     if not 1 <= number <= len(table):
         raise UserError(f"{flag} {number}: table {name} has rows 1 to {len(table)}")
 

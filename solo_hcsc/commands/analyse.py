@@ -36,7 +36,7 @@ NAMES = (
 
 
 def run(argv: Sequence[str]) -> None:
-    """From the checks to the files; nothing is written before everything is known."""
+    """Check, compute and write; nothing is written before everything is known."""
     flags = parse(argv)
     trained = flags_of_run(flags.pretrained_feature_extractor)
     images = ImageSource.of_run(flags, trained)
@@ -103,7 +103,7 @@ def run(argv: Sequence[str]) -> None:
 def look(
     subject: "Subject", flags: Namespace, history: "Curves", knows_chance: bool
 ) -> "tuple[Subject, list[Picture], dict[str, Any]]":
-    """All pictures, and the numbers behind them; `knows_chance`: whether the classes are those of the history.
+    """Draw all pictures and return the numbers behind them; `knows_chance`: the history is of the same classes.
 
     The first value is the subject with the images that could be read.
     """
@@ -119,7 +119,7 @@ def look(
 
     tree, names = subject.tree, subject.classes
     if tree is None:
-        print("prototypes and left-out negatives are not shown: the checkpoint has no tree of prototypes")
+        print("the checkpoint carries no tree: no pictures of prototypes and left-out negatives")
     subject, features, clustered, classes = subject.embed(take(Loading, flags))
     by_level = [] if tree is None else clusters_by_level(tree.hierarchy, clustered)
     sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
@@ -150,7 +150,7 @@ def compare_clusters(
     seed: int,
     numbers: dict[str, Any],
 ) -> "tuple[list[Picture], np.ndarray]":
-    """The agreement of prototypes and k-means with labels, if there are any; and each image's cluster of k-means (N,).
+    """Compare prototypes and k-means with labels, if there are any; also return each image's cluster of k-means (N,).
 
     Without labels k-means is for methods without prototypes only.
     """
@@ -167,25 +167,25 @@ def compare_clusters(
     if subject.tree:
         return [], np.empty(0, int)
     k = clusters_for(subject.images)
-    print(f"k-means takes {k} clusters for {subject.images} images, because no classes tell how many")
+    print(f"k-means with {k} clusters, a default for {subject.images} images without classes")
     numbers["clusters_of_kmeans"] = k
     return [], find_kmeans(features, k, seed)
 
 
 def read_history(checkpoint: Path, labelled: bool) -> "Curves":
-    """What the run logged of left-out negatives, without labels their share only; empty if it did not."""
+    """Read what the run logged of left-out negatives; without labels, their share only; empty if it logged none."""
     from solo_hcsc.report.charts import read_left_out
 
     file = checkpoint.parent / "metrics.csv"
     found = read_left_out(file) if file.exists() else {}
     if not found:
-        why = f"{file} has none" if file.exists() else f"there is no {file}"
-        print(f"left-out negatives along training are not shown: {why}")
+        why = f"{file} has no such columns" if file.exists() else f"there is no {file}"
+        print(f"no curves of left-out negatives: {why}")
     return found if labelled else {name: levels for name, levels in found.items() if name == "left_out"}
 
 
 def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) -> None:
-    """Pictures, then analysis.json, each whole; what only an earlier analysis in the folder had goes last."""
+    """Write pictures, then analysis.json, each whole; last, remove what only an earlier analysis had."""
     from solo_hcsc.report import figures
     from solo_hcsc.report.to_wandb import log_pictures
     from solo_hcsc.study.record import write_analysis
@@ -207,7 +207,7 @@ def write(folder: Path, pictures: "list[Picture]", record: Any, wandb: Wandb) ->
 
 
 def main_numbers(numbers: dict[str, Any]) -> dict[str, float]:
-    """What wandb shows of an analysis besides its pictures."""
+    """Select the numbers that wandb shows besides the pictures."""
     summary = {f"ami/{row['name']}": row["ami"] for row in numbers.get("ami", ())}
     if "negatives" in numbers:
         if "chance" in numbers["negatives"]:
@@ -226,7 +226,7 @@ def parse(argv: Sequence[str]) -> Namespace:
         "--pretrained_feature_extractor PATH [flags]",
     )
     add_feature_flags(parser)
-    told = "use no labels; so it is without the flag if there are no class folders, or if pretraining used none"
+    told = "use no labels; implied when there are no class folders, or when pretraining used none"
     parser.change("no_labels", help=told)
     group = parser.add_argument_group("analysis")
     add_split_flags(group, "which images are analysed", "seed of k-means, of the sample and of the maps")

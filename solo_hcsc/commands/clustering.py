@@ -13,7 +13,7 @@ from solo_hcsc.evaluation.images import evaluated_images
 
 
 def run(argv: Sequence[str]) -> None:
-    """Agreement with labels of k-means with every --k, and of the checkpoint's own tree and its every level."""
+    """Compare k-means with every --k, and the checkpoint's own tree with each of its levels, with labels."""
     flags = parse(argv)
     source = evaluated_images(flags).with_split(flags.split)
 
@@ -40,8 +40,8 @@ def run(argv: Sequence[str]) -> None:
     encoder, tree = subject.frozen.encoder, subject.tree
     if tree is None and encoder.trained_with.get("method") == "hcsc":
         note(
-            f"{encoder.checkpoint} has no tree, because it had not clustered yet: the only clusters are those of "
-            "k-means"
+            f"{encoder.checkpoint} carries no tree, since it is from before the run's first clustering; only "
+            "k-means is compared"
         )
     variant = "-projector" if flags.features == "projector" else ""
     variant += "-val" if flags.split == "val" else ""
@@ -94,7 +94,7 @@ def scores(row: dict[str, Any]) -> list[str]:
 
 
 def compare_tree(whole: dict[str, Any], levels: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
-    """The tree against each level of the labels, which `labels` names: its purities, and the AMI of its levels.
+    """Compare the tree with each level of the labels, which `labels` names: its purities, and the AMI of its levels.
 
     With several levels of labels, a star marks the one that a level of the tree agrees best with, and a sentence says
     whether it is the one of the same number.

@@ -54,11 +54,11 @@ def run(argv: Sequence[str]) -> None:
     for row in rows:
         if flags.search and row.variant.name == "hcsc":
             epochs = max(one.epochs or 0 for one in found.rows if one.base == "hcsc")
-            print(f"how much of hcsc's figures is its tree's: {pair_of(flags, row, epochs)}")
+            print(f"to measure what the tree contributes to hcsc: {pair_of(flags, row, epochs)}")
 
 
 def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
-    """The trials that `--search` asks for; refuses what would not be judged by held-out training images."""
+    """Prepare the trials of `--search`; refuse those that held-out training images would not judge."""
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.framework.datasets import one_split
     from solo_hcsc.study.search import Circumstances, EqualSearch, Searched, import_optuna, space_of
@@ -70,7 +70,7 @@ def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
             "and other images as --test_dir to judge the winners"
         )
     if flags.test_dir == first.val_dir:
-        raise UserError(f"--test_dir {flags.test_dir}: is --val_dir, by which --search chooses; give other images")
+        raise UserError(f"--test_dir {flags.test_dir}: is also --val_dir, on which --search chooses; give other images")
     import_optuna()
     source = ImageSource.of_flags(first).located(needs_val=True)
     images, held_out = (len(one_split(source, split)) for split in ("train", "val"))  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
 
 
 def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
-    """A row with the settings of its method's best trial."""
+    """Return a row with the settings of its method's best trial."""
     from solo_hcsc.study.findings import winner
 
     best = winner(search, row.variant.name)
@@ -92,7 +92,7 @@ def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
 
 
 def pair_of(flags: Namespace, row: CheckedRow, epochs: int) -> str:
-    """The command that runs HCSC with a search's settings, for as many epochs, without its tree and with it."""
+    """Return the command that runs HCSC with a search's settings, for as many epochs, without and with its tree."""
     words = list(row.variant.flags)
     method = words.index("--method")  # which ablate gives itself
     del words[method : method + 2]
@@ -103,7 +103,7 @@ def pair_of(flags: Namespace, row: CheckedRow, epochs: int) -> str:
 
 
 def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
-    """The comparison's own flags, and each method's words of pretraining."""
+    """Split a command line into the comparison's own flags and each method's words of pretraining."""
     known = method_names()
     parser = Parser(
         "compare",
@@ -163,7 +163,7 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
 
 
 def refuse_oracle(words: Sequence[str]) -> None:
-    """True labels are a row of their own, which says so."""
+    """Refuse --oracle_labels: a comparison has true labels only in a row of their own, which says so."""
     if any(word.partition("=")[0] == "--oracle_labels" for word in words):
         raise UserError(
             f"--oracle_labels: trains with the true labels, and a comparison has that only as a row of its own; leave "
@@ -172,7 +172,7 @@ def refuse_oracle(words: Sequence[str]) -> None:
 
 
 def row_of(name: str, common: Sequence[str], own: Sequence[str]) -> tuple[str, list[str]]:
-    """A row's name and its words of pretraining."""
+    """Return a row's name and its words of pretraining."""
     if name == ORACLE:
         return ORACLES_ROW, ["--method", "hcsc", *common, *own, "--oracle_labels", "true"]
     return name, ["--method", name, *common, *own]

@@ -78,7 +78,7 @@ def run(argv: Sequence[str]) -> None:
     data = DetectionData.read(flags.dataset, flags.data_dir, flags.train_split, flags.test_split)
     detection = Detection(flags, data, PROTOCOLS[flags.dataset])
     if not detection.train():
-        return detection.run.report(detection.started, "go on with --resume_from_checkpoint")
+        return detection.run.report(detection.started, "the same command with --resume_from_checkpoint CHECKPOINT")
     images, found = detection.test()
     if is_main_process():
         figures, pictures = detection.figures(images, found), {}

@@ -36,7 +36,7 @@ MEANINGS = {
 
 
 def run(argv: Sequence[str]) -> None:
-    """From the checks to the files, which come all together."""
+    """Check, embed, and write the files all together."""
     flags = parse(argv)
     check_embedded(flags, flags.split)
 
@@ -74,7 +74,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def say_next(flags: Namespace) -> None:
-    """What to try with the table."""
+    """Print what to try with the table."""
     file = flags.out / "embeddings.parquet"
     print(f"""try: python -c "import pandas; print(pandas.read_parquet('{file}'))\"""")
     if flags.map:
@@ -83,7 +83,7 @@ def say_next(flags: Namespace) -> None:
 
 
 def check(embedder: "Embedder", flags: Namespace) -> None:
-    """Refuses what these images or this run cannot give."""
+    """Refuse what these images or this run cannot give."""
     from solo_hcsc.evaluation.plane import FEWEST, has_umap
 
     images = embedder.images
@@ -98,7 +98,7 @@ def check(embedder: "Embedder", flags: Namespace) -> None:
 
 
 def npy_writer(file: BinaryIO, images: int) -> "Callable[[np.ndarray], None]":
-    """Appends batches (b, D) to a file that becomes an NPY array of so many rows; holds none of them."""
+    """Build a function that appends batches (b, D) to an NPY file of so many rows; holds none of them."""
     import numpy as np
 
     def keep(batch: "np.ndarray") -> None:
@@ -125,7 +125,7 @@ def set_rows(file: BinaryIO, rows: int) -> None:
 
 
 def blocks(found: "Embeddings", kind: str | None, neighbours: int, size: int) -> "Iterator[pa.Table]":
-    """The table, so many rows at a time; a map of a `kind` and neighbours only where they are asked for."""
+    """Yield the table, so many rows at a time, with a map of a `kind` and neighbours where they are asked for."""
     import pyarrow as pa
 
     from solo_hcsc.evaluation.neighbours import nearest_rows
@@ -155,14 +155,14 @@ def blocks(found: "Embeddings", kind: str | None, neighbours: int, size: int) ->
 
 
 def lists(values: "np.ndarray") -> "pa.Array":
-    """A column of the rows (n, D)."""
+    """Build a column of the rows (n, D)."""
     import pyarrow as pa
 
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
 def write_table(file: Path, parts: "Iterator[pa.Table]", images: int) -> list[str]:
-    """Writes the parts of a table of so many rows one after the other; returns the names of its columns."""
+    """Write the parts of a table of so many rows one after the other; return the names of its columns."""
     import pyarrow.parquet as pq
 
     from solo_hcsc.training.progress import watch
@@ -175,13 +175,13 @@ def write_table(file: Path, parts: "Iterator[pa.Table]", images: int) -> list[st
 
 
 def meaning(column: str) -> str:
-    """What a column is, for the record."""
+    """Explain a column, for the record."""
     name, _, level = column.partition("_")
     return MEANINGS[name].format(level=level)
 
 
 def facts_of(embedder: "Embedder", found: "Embeddings", flags: Namespace, columns: Sequence[str]) -> dict[str, Any]:
-    """Which run, which images, and what the columns mean."""
+    """Collect for the record which run, which images, and what the columns mean."""
     from solo_hcsc.evaluation.embedding import far_below
     from solo_hcsc.evaluation.results import describe_data, versions
 

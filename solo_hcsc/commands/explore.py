@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(argv: Sequence[str]) -> None:
-    """From the checks to the page, which comes as a whole."""
+    """Check, embed, and write the page as a whole."""
     flags = parse(argv)
     check_embedded(flags, flags.split)
 
@@ -40,9 +40,9 @@ def run(argv: Sequence[str]) -> None:
 
 
 def check(embedder: "Embedder", flags: Flags) -> None:
-    """Refuses a run without a tree, and a page whose pictures would be images of the next one."""
+    """Refuse a run without a tree, and a page inside the folder of images."""
     if embedder.tree is None:
-        raise UserError(f"{embedder.why_no_tree()}; give a checkpoint of `pretrain --method hcsc` that has clustered")
+        raise UserError(f"{embedder.why_no_tree()}; give a later checkpoint of a `pretrain --method hcsc` run")
     if embedder.source.in_folders:
         images = embedder.source.folder(flags.split)
         if flags.out.resolve().is_relative_to(images.resolve()):
@@ -50,7 +50,7 @@ def check(embedder: "Embedder", flags: Flags) -> None:
 
 
 def name_of(embedder: "Embedder") -> str:
-    """Of the images, for the title."""
+    """Return the name of the images, for the title."""
     source = embedder.source
     return on_one_line(source.folder(embedder.split).resolve().name) if source.in_folders else source.dataset
 
@@ -62,7 +62,7 @@ def parse(argv: Sequence[str]) -> Flags:
         "outliers and likely wrong labels. It opens by double click and needs no network.",
     )
     parser.hide("features")
-    parser.change("no_labels", help="show no classes; so it is without the flag if there are no class folders")
+    parser.change("no_labels", help="show no classes; implied when there are no class folders")
     group = parser.add_argument_group("page")
     out = "where index.html and what it loads go; replaces an earlier page"
     group.add_argument("--out", type=Path, metavar="FOLDER", required=True, help=out)

@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def write_file(flags: Namespace, subject: "Subject") -> tuple[str, str]:
-    """The encoder and its card; what to say of them, and the code that loads it."""
+    """Write the encoder and its card; return what to say of them, and the code that loads it."""
     from solo_hcsc.evaluation.export import export
     from solo_hcsc.report.card import write_card
 
@@ -46,7 +46,7 @@ def write_file(flags: Namespace, subject: "Subject") -> tuple[str, str]:
 
 
 def write_run(flags: Namespace, subject: "Subject") -> tuple[str, str]:
-    """The same for the folder of a whole run."""
+    """Write the folder of a whole run and its card; return what to say of them, and the code that loads it."""
     from solo_hcsc.evaluation.solo_learn import RECORD, export_run
     from solo_hcsc.report.card import write_card
 
@@ -68,7 +68,7 @@ def write_run(flags: Namespace, subject: "Subject") -> tuple[str, str]:
 
 
 def card_of(file: Path) -> Path:
-    """Its model card, beside it: files of several formats each have one."""
+    """Return the path of a file's model card, beside it: files of several formats each have one."""
     return file.with_name(f"{file.name}.md")
 
 

@@ -23,7 +23,7 @@ NAMES = ("fewlabels.json", "fewlabels.svg")
 
 
 def run(argv: Sequence[str]) -> None:
-    """From the checks to the table and the files."""
+    """Check, measure, and write the table and the files."""
     flags = parse(argv)
     check_embedded(flags, "train", "val")
     started = time.monotonic()
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
     train, val = (Embedder.load(flags.but(split=split)) for split in ("train", "val"))
     if max(flags.budgets) > drawn_from(train.images):
         raise UserError(
-            f"--budgets {max(flags.budgets)}: a draw chooses from {drawn_from(train.images)} of {train.images} images"
+            f"--budgets {max(flags.budgets)}: only {drawn_from(train.images)} of {train.images} images are drawn; give fewer"
         )
     (train, pool), (val, judged) = labelled([train, val], flags)
     print("choosing, training, judging ...", flush=True)
@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def headline(scores: "Sequence[Score]") -> dict[str, float]:
-    """The linear classifier's accuracy with picked and with random labels, on average over budgets and draws."""
+    """Average the linear classifier's accuracy with picked and with random labels over budgets and draws."""
     return {
         choice: statistics.fmean(
             value for one in scores if (one.classifier, one.choice) == ("linear", choice) for value in one.accuracies
@@ -76,7 +76,7 @@ def headline(scores: "Sequence[Score]") -> dict[str, float]:
 
 
 def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[tuple[Embedder, Labelled]]":
-    """The images of both splits that can be read and have a class, with the same numbers for the same classes."""
+    """Return the readable images of both splits that have a class, with the same numbers for the same classes."""
     import numpy as np
 
     from solo_hcsc.evaluation.budgets import Labelled
@@ -100,7 +100,7 @@ def labelled(embedders: "Sequence[Embedder]", flags: Flags) -> "list[tuple[Embed
 
 
 def say(scores: "Sequence[Score]", judged: int, flags: Flags) -> None:
-    """The table, where the files are, and what to do next."""
+    """Print the table, where the files are, and what to do next."""
     from solo_hcsc.evaluation.budgets import CLASSIFIERS
 
     def shown(values: Sequence[float]) -> str:

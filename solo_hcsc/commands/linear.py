@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def evaluate(flags: Namespace, argv: Sequence[str], source: ImageSource) -> None:
-    """Trains the classifier, or one for each learning rate, and writes the result."""
+    """Train the classifier, or one for each learning rate, and write the result."""
     from solo_hcsc.data.folders import classes_of
     from solo_hcsc.evaluation.models import Sweep
     from solo_hcsc.evaluation.probe import Probe

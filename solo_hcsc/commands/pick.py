@@ -22,7 +22,7 @@ COLUMNS = ("rank", "path", "label", "reason")
 
 
 def run(argv: Sequence[str]) -> None:
-    """From the checks to the file."""
+    """Check, pick, and write the file."""
     flags = parse(argv)
     check_embedded(flags, flags.split)
     check_labels("--already", flags.already)
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> None:
         rows.writerow(COLUMNS)
         rows.writerows((rank, paths[one.image], "", one.reason) for rank, one in enumerate(picks, start=1))
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
-    print(f"{len(picks)} of {len(paths)} images to label{few}, the most telling first: {flags.out}")
+    print(f"{len(picks)} of {len(paths)} images to label{few}, the most informative first: {flags.out}")
     files = [*flags.already, flags.out]
     line = next_command(
         "spread", flags, ("budget", "out", "way", "tree", "already"), "--labels", *files, "--out", "labels"
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Refuses a place for the result that cannot be written, or where somebody's labels are."""
+    """Refuse a place for the result that cannot be written, or that has somebody's labels."""
     if file.is_dir():
         raise UserError(f"--out {file}: is a folder; give a file in it, such as {file / 'labels.csv'}")
     check_folder_to_write(file.parent)

@@ -148,7 +148,7 @@ class Work:
 
 
 def resolve(flags: Flags) -> Job:
-    """Checks the flags, and what they mean on this machine and for this data set."""
+    """Check the flags, and resolve them for this machine and this data set."""
     import torch
 
     from solo_hcsc.data.loaders import Loading
@@ -201,7 +201,7 @@ def resolve(flags: Flags) -> Job:
 
 
 def initial_encoder(flags: Flags, settings: Mapping[str, Any], source: ImageSource) -> "nn.Module":
-    """An encoder with the weights of --init_weights; says what was taken, and in which colours timm's were trained."""
+    """Build an encoder with the weights of --init_weights; say what was taken, and timm's colours if they differ."""
     from solo_hcsc.evaluation.encoders import load_initial
     from solo_hcsc.framework.encoders import timm_colours
 
@@ -215,7 +215,7 @@ def initial_encoder(flags: Flags, settings: Mapping[str, Any], source: ImageSour
 
 
 def begin_from_weights(job: Job, model: "LightningModule") -> None:
-    """Gives the encoder, and the momentum encoder if there is one, the weights of --init_weights."""
+    """Give the encoder, and the momentum encoder if there is one, the weights of --init_weights."""
     if job.flags.init_weights is None:
         return
     start = job.start or initial_encoder(job.flags, job.settings, job.source)
@@ -224,7 +224,7 @@ def begin_from_weights(job: Job, model: "LightningModule") -> None:
 
 
 def prepare(job: Job) -> Work:
-    """Seeds, reads the lists of images, and makes the method; nothing is written."""
+    """Seed, read the lists of images, and make the method; write nothing."""
     from pytorch_lightning import seed_everything
 
     from solo_hcsc.data.folders import classes_of, fingerprint, whole
@@ -278,7 +278,7 @@ def prepare(job: Job) -> Work:
 
 
 def oracle(train_set: "Dataset", source: ImageSource, file: Path | None) -> "torch.Tensor":
-    """The training images' labels (L, N) at each level of their hierarchy; says that the run has them."""
+    """Return the training images' labels (L, N) at each level of their hierarchy; say that the run has them."""
     import torch
 
     from solo_hcsc.data.folders import Part, labels_of, whole
@@ -296,7 +296,7 @@ def oracle(train_set: "Dataset", source: ImageSource, file: Path | None) -> "tor
 
 
 def callbacks(job: Job, work: Work) -> list[Any]:
-    """What this run has beside the callbacks of every run."""
+    """Build the callbacks that this run has beside those of every run."""
     from solo_hcsc.data.images import SkipUnreadable
     from solo_hcsc.training.callbacks import TellUnreadable
     from solo_hcsc.training.convolutions import FastConvolutions
@@ -323,7 +323,7 @@ def callbacks(job: Job, work: Work) -> list[Any]:
 
 
 def parse(argv: Sequence[str]) -> Flags:
-    """The flags as typed. A method's own come from its class; a help without a method needs none."""
+    """Parse the flags. A method's own come from its class; a help without a method needs none."""
     method = method_in(argv)
     if method is None and {"-h", "--help"} & set(argv):
         build_parser(None).parse(argv)
@@ -374,7 +374,7 @@ def tell_found(flags: Flags, argv: Sequence[str]) -> None:
 
 
 def pipelines(flags: Namespace) -> int:
-    """How many pipelines the augmentation flags describe."""
+    """Count the pipelines that the augmentation flags describe."""
     return max(len(getattr(flags, name)) for name in AUGMENTATIONS)
 
 
@@ -417,7 +417,7 @@ def refuse_early(argv: Sequence[str]) -> Flags | None:
 
 
 def build_parser(method: type | None) -> Parser:
-    """All flags, with those of a method's class."""
+    """Build the parser of all flags, with those of a method's class."""
     parser = Parser(
         "pretrain",
         "Pretrains any solo-learn method. Add --method NAME to see that method's own flags.",
@@ -473,7 +473,7 @@ def build_parser(method: type | None) -> Parser:
 
 
 def check_flags(flags: Flags) -> None:
-    """Refuses flags that do not go together, before any data is read."""
+    """Refuse flags that do not go together, before any data is read."""
     from solo_hcsc.framework import load_methods
     from solo_hcsc.framework.method import HCSC
 
@@ -516,7 +516,7 @@ def check_shared(flags: Flags) -> None:
 
 
 def shorten(flags: Flags) -> dict[str, Any]:
-    """What a short run has instead of default warm-ups that would take most of it: a fifth of its epochs.
+    """Shorten default warm-ups that would take most of a short run, to a fifth of its epochs.
 
     A run that goes on from a checkpoint keeps what was chosen when it began.
     """
@@ -604,7 +604,7 @@ def _check_method_flags(flags: Namespace) -> None:
 
 
 def check_queue(flags: Namespace, devices: Devices, batch: int) -> None:
-    """Refuses a queue that does not suit a `batch` over all processes."""
+    """Refuse a queue that does not fit a `batch` over all processes."""
     if flags.method in _WHOLE_BATCHES and (flags.queue_size < 1 or flags.queue_size % batch):
         raise UserError(
             f"--queue_size {flags.queue_size}: {flags.method} wants a multiple of the batch over all processes, {batch}"
@@ -614,7 +614,7 @@ def check_queue(flags: Namespace, devices: Devices, batch: int) -> None:
 
 
 def check_centroids(flags: Namespace, images: int, seen: int) -> None:
-    """Refuses more clusters than the images that a process has `seen` in an epoch, where DeepCluster v2's begin."""
+    """Refuse more clusters than images that a process has `seen` in an epoch, from which DeepCluster v2 starts."""
     if flags.method != "deepclusterv2" or max(flags.num_prototypes) <= seen:
         return
     full = "" if seen == images else f", {seen} of them in the full batches of a process"

@@ -14,7 +14,7 @@ from solo_hcsc.training.settings import Wandb, check_wandb
 
 
 def run(argv: Sequence[str]) -> None:
-    """Writes the page and prints what it found."""
+    """Write the page and print what it found."""
     parser = Parser(
         "report",
         "One page, report.html, that shows a comparison or an ablation with all its runs, and opens in a browser "

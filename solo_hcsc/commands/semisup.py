@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def batch_that_fits(labelled: int, batch_size: int, processes: int) -> int:
-    """The batch size, lowered to what each process has."""
+    """Lower the batch size to what each process has."""
     each = labelled // processes
     if min(each, batch_size) < 2:
         raise UserError(

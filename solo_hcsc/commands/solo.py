@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def check_script(script: Path, given: str) -> None:
-    """Refuses what is no script of a checkout of the right version."""
+    """Refuse anything but a script of a checkout of the right version."""
     if not script.is_file():
         raise UserError(f"{given}: there is no such script; give one of a solo-learn {HYDRA} checkout, as main_knn.py")
     package = script.parent / "solo"
@@ -54,7 +54,7 @@ def check_script(script: Path, given: str) -> None:
 
 
 def check_run(flags: list[str]) -> None:
-    """Refuses a run of our own `pretrain`, whose args.json the checkout's scripts cannot read."""
+    """Refuse a run of our own `pretrain`, whose args.json the checkout's scripts cannot read."""
     words = [part for word in flags for part in word.split("=", 1)]
     for flag, value in pairwise(words):
         if flag != "--pretrained_checkpoint_dir":

@@ -20,7 +20,7 @@ NAMES = ("labels.csv", "labels.parquet")
 
 
 def run(argv: Sequence[str]) -> None:
-    """From the checks to the files, which come together."""
+    """Check, spread, and write the files together."""
     flags = parse(argv)
     check_embedded(flags, flags.split)
     check_labels("--labels", flags.labels)
@@ -47,12 +47,14 @@ def run(argv: Sequence[str]) -> None:
     print(f"{len(given)} labels spread to {left} of {len(paths)} images: {', '.join(NAMES)} in {flags.out}")
     report(embedder.labels(), names, shares, features, np.array(list(given)), classes)
     more = ("--already", *flags.labels, "--budget", len(given), "--out", "more.csv")
-    print(f"for more labels where they tell most: {next_command('pick', flags, ('labels', 'out', 'abstain'), *more)}")
+    print(
+        f"to label more images where it helps most: {next_command('pick', flags, ('labels', 'out', 'abstain'), *more)}"
+    )
     tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
 
 
 def check(given: dict[int, str], flags: Namespace) -> None:
-    """Refuses labels that leave nothing to decide."""
+    """Refuse labels that are missing or all the same."""
     files = " ".join(map(str, flags.labels))
     if not given:
         raise UserError(f"--labels {files}: no label is filled in; write classes into its column label")
@@ -63,7 +65,7 @@ def check(given: dict[int, str], flags: Namespace) -> None:
 
 
 def write(flags: Namespace, paths: list[str], names: "np.ndarray", shares: "np.ndarray", given: dict[int, str]) -> None:
-    """Both files: path, label, confidence, and whether the label was given; the least sure ones without a label."""
+    """Write both files: path, label, confidence, and whether the label was given; no label for the least sure ones."""
     import numpy as np
     import pyarrow as pa
     from pyarrow import csv, parquet
@@ -86,7 +88,7 @@ def report(
     known: "np.ndarray",
     classes: "np.ndarray",
 ) -> None:
-    """The accuracy on the other images, beside that of KNN, where class folders tell the true classes."""
+    """Print the accuracy on the other images beside that of KNN, where class folders tell the true classes."""
     import numpy as np
 
     from solo_hcsc.evaluation.spreading import accuracy, knn_shares

@@ -12,7 +12,7 @@ from solo_hcsc.report import sheets, summary
 
 
 def run(argv: Sequence[str]) -> None:
-    """Prints the table and writes it as summary.md and summary.html."""
+    """Print the table and write it as summary.md and summary.html."""
     parser = Parser(
         "summary",
         "Every evaluation result below a folder in one table, with the paper's figures for models like these beside "

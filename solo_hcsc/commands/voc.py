@@ -81,7 +81,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     refuse_folders(flags, "--data_dir is enough")
     if flags.config and flags.cache_features:
         raise UserError(
-            "--cache_features: --config official turns the images anew in every epoch; leave out one of them"
+            "--cache_features: --config official augments the images anew in every epoch; leave out one of them"
         )
     check_labelled_checkpoint(flags)
     return flags

@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.evaluation.knn import Voting, evaluate
 
     if pretrained_on(trained, source):
-        note("this is the data set that it was pretrained on; zeroshot means another one")
+        note("the encoder was pretrained on this data set; give another one for a zero-shot accuracy")
     settings = (
         take(FeatureSettings, flags, features="backbone"),
         flags.features,
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def read_sets(source: ImageSource, transform: Callable) -> "tuple[Dataset, Dataset]":
-    """The bank and the queries."""
+    """Read the bank and the queries."""
     from solo_hcsc.data.cub import find_folder, read_parts
     from solo_hcsc.data.folders import refuse_single_class
     from solo_hcsc.framework.datasets import evaluation_sets
@@ -52,7 +52,7 @@ def read_sets(source: ImageSource, transform: Callable) -> "tuple[Dataset, Datas
 
 
 def pretrained_on(trained: Mapping[str, Any], source: ImageSource) -> bool:
-    """Whether the pretraining run's flags name this data set; folders of one's own are told apart by their path."""
+    """Return whether the pretraining run's flags name this data set; folders are compared by their path."""
     if trained.get("dataset") != source.dataset:
         return False
     if source.dataset != "custom":

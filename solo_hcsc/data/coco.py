@@ -68,7 +68,7 @@ def _classes(categories: list[Any], file: Path) -> tuple[dict[Any, int], tuple[s
     numbers = {category["id"]: number for number, category in enumerate(ordered)}
     names = tuple(str(category["name"]) for category in ordered)
     if len(numbers) < len(ordered) or len({*names}) < len(names):
-        raise UserError(f"{file}: two categories have the same id or name")
+        raise UserError(f"{file}: two categories have the same id or name; rename one")
     return numbers, names
 
 

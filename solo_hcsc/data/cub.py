@@ -67,6 +67,6 @@ def _read(file: Path) -> dict[str, tuple[str, str]]:
         if not (key.isdecimal() and value.strip()):
             raise UserError(f"{where}: {on_one_line(line)!r} is not a number and a value; restore the list")
         if key in found:
-            raise UserError(f"{where}: number {key} a second time; restore the list")
+            raise UserError(f"{where}: number {key} appears twice; restore the list")
         found[key] = (value.strip(), where)
     return found

@@ -58,7 +58,7 @@ def levels(
     unknown = sorted(set(classes) - parents.keys() - set(parents.values()))
     if unknown:
         others = f" and {len(unknown) - 1} other classes" if len(unknown) > 1 else ""
-        raise UserError(f"{file}: says nothing of class {unknown[0]!r}{others}; add a line `{unknown[0]}: parent`")
+        raise UserError(f"{file}: no line for class {unknown[0]!r}{others}; add a line `{unknown[0]}: parent`")
     paths = []
     for name in classes:
         path = [name]

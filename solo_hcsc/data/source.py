@@ -56,7 +56,7 @@ class ImageSource:
         """
         dataset = flags.dataset or trained.get("dataset")
         if dataset is None:
-            raise UserError("--dataset is missing: no args.json beside the checkpoint tells it")
+            raise UserError("--dataset is missing, and no args.json beside the checkpoint has it; give the data set")
         names = ["crop_size", "mean", "std"]
         if dataset == trained.get("dataset"):
             names += ["data_dir", "class_level"]

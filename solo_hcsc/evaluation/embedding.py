@@ -152,10 +152,11 @@ class Embedder:
         return cls(source, flags.split, frozen, tree, dataset)
 
     def why_no_tree(self) -> str:
-        """What to tell about a run whose `tree` is None."""
-        method = self.frozen.encoder.trained_with.get("method") or "a foreign checkpoint"
-        why = "had not clustered yet" if method == "hcsc" else "makes none"
-        return f"{self.frozen.encoder.checkpoint} has no tree: {method} {why}"
+        """Say why a run's `tree` is None."""
+        encoder = self.frozen.encoder
+        if encoder.trained_with.get("method") == "hcsc":
+            return f"{encoder.checkpoint} carries no tree: it is from before the run's first clustering"
+        return f"{encoder.checkpoint} carries no tree: only runs of hcsc do"
 
     @property
     def images(self) -> int:

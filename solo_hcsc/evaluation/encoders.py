@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,7 +43,7 @@ class Encoder:
     name: str  # its architecture, one of solo-learn's or `timm/NAME`
     settings: dict[str, Any]  # of its constructor: solo-learn's backbone_args, or what timm.create_model takes
     checkpoint: Path
-    taken: str  # a line for the user: what was taken from the checkpoint and what not
+    taken: str  # a line for the user: what was taken from the checkpoint
     view: View  # how it is shown an image
     epochs: int | None = None  # how long it was pretrained, where the checkpoint tells
     warnings: tuple[str, ...] = ()  # what stood against its run when the checkpoint was written
@@ -191,16 +190,17 @@ def _filled(name: str, settings: dict[str, Any], state: Weights, path: Path) -> 
     place, weights = _find(known, state)
     if not weights and role_of(recorded_flags(path)) == EVALUATION:
         trained = recorded_flags(path).get("pretrained_feature_extractor", "which its args.json names")
-        raise UserError(f"{path}: the classifier of an evaluation, without its encoder; give that one, {trained}")
-    used, how = {place + key for key in weights}, ""
+        raise UserError(
+            f"{path}: has the classifier of an evaluation and no encoder; give the encoder's checkpoint, {trained}"
+        )
+    how = ""
     if not _fits(known, weights) and name.startswith(TIMM):
         converted = _without_heads(known, adapted(module, _below(place, state)))
         if _fits(known, converted):
-            weights, used, how = converted, set(_without_heads(known, state)), ", as timm converts them"
+            weights, how = converted, ", as timm converts them"
     ordered = path.suffix != EXPORTED  # which sorts names
     if not _fits(known, weights) and ordered and (renamed := _in_order(known, state)):
         weights = {key: state[other] for key, other in renamed.items()}
-        used = {*renamed.values(), *(key for key in state if key.endswith(_COUNTER))}
         how = ", by their order, since their names differ"
         if twin := tf_twin(name):
             how += f" (those that TensorFlow trained, as EfficientNet-PyTorch's, are for {twin})"
@@ -220,9 +220,7 @@ def _filled(name: str, settings: dict[str, Any], state: Weights, path: Path) -> 
             f"{path}: NaN or infinite values in {_some(unusable)} of the encoder; take a checkpoint from before that"
         )
     fit(module, weights, f"{path}: does not fit {name}")
-    unused = Counter(_part(key) for key in map(str, state) if key not in used)
-    left = f" (not used: {', '.join(f'{part} {n}' for part, n in unused.most_common())})" if unused else ""
-    return module, f"encoder: {len(weights)} weights of {name} taken from {path}{how}{left}", place
+    return module, f"encoder: {len(weights)} weights of {name} taken from {path}{how}", place
 
 
 def _find(known: Weights, state: Weights) -> tuple[str, Weights]:
@@ -402,9 +400,7 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
     name = name or recorded or _recognised(state)
     if not name:
-        raise UserError(
-            f"{path}: no encoder in it that its names tell, and no args.json beside it; say which with --encoder"
-        )
+        raise UserError(f"{path}: unknown architecture, and there is no args.json beside it; give --encoder")
     if name not in ENCODERS and not str(name).startswith(TIMM):
         where = path if path.suffix == EXPORTED else path.parent / "args.json"
         raise UserError(f"{where}: unknown encoder {name!r}; restore or remove this file")
@@ -447,12 +443,6 @@ def _as_given(settings: dict[str, Any], recorded: Any, trained: dict[str, Any], 
     # A size that is not the run's is left for `fit` to refuse.
     size = {"img_size": given.get("img_size", 224)} if as_trained and "img_size" in settings else {}
     return given | settings | size
-
-
-def _part(key: str) -> str:
-    """The part of a model that a weight belongs to: `projector`, `encoder_k`, `encoder_q.fc`."""
-    names = key.removeprefix("module.").split(".")
-    return ".".join(names[: 2 if names[0] == "encoder_q" else 1])
 
 
 def _is_plain(value: Any, wanted: torch.Tensor | None) -> bool:

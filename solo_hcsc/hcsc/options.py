@@ -479,7 +479,7 @@ def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, A
         bottom = options.num_prototypes[0]
         return {}, (
             f"`num_prototypes` {bottom}: {clustered} images are {clustered // bottom} for each, and clusters of "
-            f"fewer than {options.min_cluster_size} (`min_cluster_size`) are dropped, which many will be; "
-            f"better ask for at most {levels[0]}"
+            f"fewer than {options.min_cluster_size} (`min_cluster_size`) are dropped: many clusters will be; "
+            f"ask for at most {levels[0]}"
         )
     return {}, None

@@ -19,7 +19,7 @@ _UNKNOWN = "not known"
 
 
 def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_license: str | None) -> str:
-    """What a person who gets the file must know, with the figures that evaluations found for its checkpoint.
+    """Write the model card: what the file is, how to use it, and what evaluations found for its checkpoint.
 
     Args:
         subject: The encoder in the file.
@@ -76,7 +76,7 @@ def _epochs(done: int | None, asked: Any) -> str | None:
 
 
 def _data(trained: Mapping[str, Any]) -> str | None:
-    """The data set's name; folders of one's own by their last parts."""
+    """Return the data set's name; for folders, their last parts."""
     if trained.get("dataset") != "custom":
         return trained.get("dataset")
     return f"custom: {Path(str(trained.get('data_dir'))).name}/{trained.get('train_dir')}"

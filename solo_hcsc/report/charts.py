@@ -30,7 +30,7 @@ Curves = dict[str, dict[int, dict[int, float]]]  # name in PANELS, level, epoch
 
 
 def read_left_out(file: Path) -> Curves:
-    """What a run's metrics.csv says of left-out negatives."""
+    """Read the columns on left-out negatives from a run's metrics.csv."""
 
     def is_shown(column: str) -> bool:
         name, _, level = column.rpartition("_")
@@ -44,7 +44,7 @@ def read_left_out(file: Path) -> Curves:
 
 
 def draw_left_out(curves: Curves, chance: float | None = None) -> "Figure":
-    """A panel for each quantity, with a line for each level; in that of precision one for chance."""
+    """Draw a panel for each quantity, with a line for each level; in that of precision one for chance."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -79,13 +79,13 @@ def draw_left_out(curves: Curves, chance: float | None = None) -> "Figure":
 
 
 def level_name(level: int, levels: int) -> str:
-    """`level 1 (bottom)` of levels counted from 0."""
+    """Return `level 1 (bottom)` of levels counted from 0."""
     ends = {0: " (bottom)", levels - 1: " (top)"} if levels > 1 else {}
     return f"level {level + 1}{ends.get(level, '')}"
 
 
 def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Figure":
-    """A group of bars for each level of the labels, with a bar for each clustering of `solo-hcsc clustering`."""
+    """Draw a group of bars for each level of the labels, with a bar for each clustering of `solo-hcsc clustering`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.5, 2.8))
@@ -115,7 +115,7 @@ def draw_ami(rows: Sequence[dict[str, Any]], label_levels: Sequence[str]) -> "Fi
 
 
 def show_history(curves: Curves, chance: float | None, numbers: dict[str, Any]) -> list[Picture]:
-    """Left-out negatives along training; nothing if the run logged none.
+    """Draw left-out negatives along training; nothing if the run logged none.
 
     `chance`: the precision of leaving out anything, if it is known for the run's classes.
     """
@@ -145,7 +145,7 @@ def show_history(curves: Curves, chance: float | None, numbers: dict[str, Any]) 
 
 
 def show_agreement(rows: list[dict[str, Any]], groups: list[int], numbers: dict[str, Any]) -> list[Picture]:
-    """The clusterings `rows`, the last of which is k-means, against classes and against groups of them."""
+    """Draw how the clusterings `rows`, the last of which is k-means, agree with classes and with groups of them."""
     numbers["ami"] = rows
     levels = [row for row in rows if row["kind"] == "hierarchy"]
     caption = (

@@ -52,7 +52,7 @@ class Plot:
     names: list[str]  # of all rows
 
     def picture(self, legend: bool = False) -> figures.Picture:
-        """With a legend that names the rows for where no page around it does."""
+        """Draw with a legend that names the rows, for where no page around it does."""
         return figures.Picture(self.name, self.title, self.caption, partial(self._draw, legend))
 
     def _draw(self, legend: bool) -> "Figure":
@@ -84,7 +84,7 @@ class Plot:
 
 
 def plots(comparison: Comparison) -> list[Plot]:
-    """One over epochs and one over time for each kind of curve that there is, and what selection leaves out."""
+    """Plot each kind of curve over epochs and over time, and what selection leaves out."""
     rows = comparison.rows
     names = [row.name for row in rows]
     unit, seconds = _unit(rows)
@@ -109,7 +109,7 @@ def plots(comparison: Comparison) -> list[Plot]:
 
 
 def judged_plots(comparison: Comparison) -> list[Plot]:
-    """One over epochs for each measure without labels that there is."""
+    """Plot each measure without labels over epochs."""
     names = [row.name for row in comparison.rows]
     found = []
     for curve, (title, y_label, caption) in _JUDGED.items():
@@ -120,7 +120,7 @@ def judged_plots(comparison: Comparison) -> list[Plot]:
 
 
 def _of_row(number: int, row: Row, curve: str, unit: float | None) -> Iterator[Line]:
-    """A thin line for each seed and a bold one for their mean; over epochs, or over time in a unit of seconds."""
+    """Plot a thin line for each seed and a bold one for their mean; over epochs, or over time in a unit of seconds."""
     runs = [run for run in row.runs if run.curves.get(curve) and (unit is None or run.cost.epoch_seconds)]
     paces = [1.0 if unit is None else (run.cost.epoch_seconds or 0.0) / unit for run in runs]
     for run, pace in zip(runs, paces, strict=True):
@@ -139,14 +139,14 @@ def _precision(number: int, row: Row) -> Iterator[Line]:
 
 
 def _mean(runs: Sequence[SeedRun], curve: str) -> list[tuple[int, float]]:
-    """Over the seeds, at the epochs that all of them have."""
+    """Average over the seeds, at the epochs that all of them have."""
     values = [dict(run.curves[curve]) for run in runs]
     shared = sorted(set.intersection(*map(set, values))) if values else []
     return [(epoch, statistics.fmean(one[epoch] for one in values)) for epoch in shared]
 
 
 def _unit(rows: Sequence[Row]) -> tuple[str, float]:
-    """The unit of time for the longest run, and its seconds."""
+    """Return the unit of time for the longest run, and its seconds."""
     runs = [run for row in rows for run in row.runs]
     last = [max((epoch for points in run.curves.values() for epoch, _ in points), default=0) + 1 for run in runs]
     longest = max(((run.cost.epoch_seconds or 0) * end for run, end in zip(runs, last, strict=True)), default=0)

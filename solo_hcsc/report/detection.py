@@ -26,7 +26,7 @@ _LETTERS = 0.08  # inches, of a label's height
 def sheet(
     images: Sequence[AnnotatedImage], found: Sequence[Detections], chosen: Sequence[int], classes: Sequence[str]
 ) -> figures.Picture:
-    """A picture of the chosen images. True boxes are dashed and green, found ones orange with class and score.
+    """Draw the chosen images. True boxes are dashed and green, found ones orange with class and score.
 
     Args:
         images: the test images.
@@ -52,7 +52,7 @@ def sheet(
 
 
 def write_sheet(picture: figures.Picture, folder: Path) -> dict[str, str]:
-    """The picture in a run's folder, as SVG for a page and as PNG for an eye; what a result says of it."""
+    """Write the picture as SVG and PNG into a run's folder; return what a result says of it."""
     file = folder / f"{picture.name}.svg"
     figures.write_svg(file, figures.to_svg(picture.name, picture.draw))
     file.with_suffix(".png").write_bytes(figures.to_png(picture.draw))

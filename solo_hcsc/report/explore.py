@@ -40,7 +40,7 @@ QUALITY = 80  # of JPEG
 
 
 def is_page(folder: Path) -> bool:
-    """Whether a folder has a page that `write_page` wrote."""
+    """Return whether a folder has a page that `write_page` wrote."""
     page = folder / "index.html"
     return page.is_file() and f'content="{GENERATOR}"' in page.read_text(encoding="utf-8", errors="replace")[:1000]
 
@@ -58,12 +58,12 @@ class Nodes:
 
     @property
     def of_images(self) -> np.ndarray:
-        """(N,) the node of each image, counted from 0 in its level."""
+        """Return (N,) the node of each image, counted from 0 in its level."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
 
 def tree_order(clusters: np.ndarray, similarities: np.ndarray) -> np.ndarray:
-    """(N,) images by their top cluster, then by the next, ..., and the nearest to its bottom prototype first.
+    """Sort images (N,) by their top cluster, then by the next, ..., and the nearest to its bottom prototype first.
 
     Example:
         >>> tree_order(np.array([[1, 0], [0, 1], [1, 0]]), np.array([[0.5, 0.4], [0.9, 0.8], [0.7, 0.6]])).tolist()
@@ -73,7 +73,7 @@ def tree_order(clusters: np.ndarray, similarities: np.ndarray) -> np.ndarray:
 
 
 def nodes_of(level: int, clusters: np.ndarray, similarities: np.ndarray) -> Nodes:
-    """The nodes of a level, from its column of images in the tree's order (N,).
+    """Find the nodes of a level in its column of images in the tree's order (N,).
 
     Example:
         >>> nodes = nodes_of(1, np.array([4, 4, 2]), np.array([0.5, 0.7, 0.9]))
@@ -88,7 +88,7 @@ def nodes_of(level: int, clusters: np.ndarray, similarities: np.ndarray) -> Node
 
 
 def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loading, title: str) -> int:
-    """Writes index.html, and what it loads, into a folder.
+    """Write index.html, and what it loads, into a folder.
 
     Args:
         folder: where; it is there.
@@ -144,7 +144,7 @@ def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loadi
 
 
 def _classes(labels: Sequence[str | None] | None, order: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The classes' names, and the number (N,) of each image's, in order; -1 for none."""
+    """Return the classes' names, and the number (N,) of each image's, in order; -1 for none."""
     if labels is None:
         return [], np.full(len(order), -1)
     names = sorted({label for label in labels if label is not None})
@@ -153,7 +153,7 @@ def _classes(labels: Sequence[str | None] | None, order: np.ndarray) -> tuple[li
 
 
 def _class_counts(nodes: Nodes, labels: np.ndarray) -> list[list[int]]:
-    """Class, count, class, count, ... of each node, the commonest first."""
+    """Return class, count, class, count, ... of each node, the commonest first."""
     known = labels >= 0
     pairs, counts = np.unique(np.stack([nodes.of_images[known], labels[known]]), axis=1, return_counts=True)
     found: list[list[int]] = [[] for _ in nodes.sizes]
@@ -163,7 +163,7 @@ def _class_counts(nodes: Nodes, labels: np.ndarray) -> list[list[int]]:
 
 
 def _columns(levels: Sequence[Nodes], classes: Sequence[Sequence[int]], medoids: Sequence[int]) -> dict[str, list[int]]:
-    """All nodes, the top level first; node 0 of the page is the root, which is not among them."""
+    """Return columns of all nodes, the top level first; node 0 of the page is the root, which is not among them."""
     cells = {medoid: cell for cell, medoid in enumerate(medoids)}
     columns: dict[str, list[int]] = {name: [] for name in ("level", "number", "parent", "start", "size", "tightness")}
     first = 1  # node of the level
@@ -187,7 +187,7 @@ def _columns(levels: Sequence[Nodes], classes: Sequence[Sequence[int]], medoids:
 
 
 def _sides(dataset: Dataset, images: int) -> tuple[int, int]:
-    """Pixels of an image's and of a medoid's picture: not more than the images have.
+    """Return the sides of an image's and of a medoid's picture in pixels: not more than the images have.
 
     In whole blocks of a JPEG, or neighbours on a sheet would colour each other.
     """
@@ -206,7 +206,7 @@ def _square(image: Image.Image, side: int) -> np.ndarray:
 
 
 def _sheets(dataset: Dataset, which: np.ndarray, side: int, loading: Loading, title: str) -> Iterator[bytes]:
-    """Images of these indexes side by side, in JPEGs of COLUMNS x COLUMNS; the last may have fewer rows."""
+    """Yield images of these indexes side by side, in JPEGs of COLUMNS x COLUMNS; the last may have fewer rows."""
     images = Subset(with_transform(dataset, partial(_square, side=side)), which.tolist())
     waiting = np.empty((0, side, side, 3), np.uint8)
     for pictures, _ in watch(loading.in_order(images), len(which), title):

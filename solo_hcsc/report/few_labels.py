@@ -14,7 +14,7 @@ NAMES = {"linear": "linear classifier", "knn": "KNN", "spread": "spread"}
 
 
 def draw_scores(scores: Sequence[Score]) -> "Figure":
-    """A panel for each classifier, with a line for each choice of images; bars are standard deviations over draws."""
+    """Draw a panel for each classifier, a line for each choice of images; bars are standard deviations over draws."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2))

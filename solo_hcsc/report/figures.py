@@ -47,7 +47,7 @@ class Picture:
 
 
 def to_svg(name: str, draw: Callable[[], "Figure"]) -> str:
-    """The picture that `draw` makes, as an element for a page. Names within it start from `name`, unique on a page."""
+    """Return the picture that `draw` makes as an element for a page; its names start from `name`, unique on a page."""
     out = io.StringIO()
     with _drawn(draw, name, _INK) as figure:
         figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
@@ -58,7 +58,7 @@ def to_svg(name: str, draw: Callable[[], "Figure"]) -> str:
 
 
 def to_png(draw: Callable[[], "Figure"]) -> bytes:
-    """The same picture in black on white, in pixels."""
+    """Return the same picture in black on white, in pixels."""
     out = io.BytesIO()
     with _drawn(draw, "png", "black") as figure:
         figure.savefig(out, format="png", bbox_inches="tight", facecolor="white", metadata={"Software": None})
@@ -66,12 +66,12 @@ def to_png(draw: Callable[[], "Figure"]) -> bytes:
 
 
 def plain(text: object) -> str:
-    """Text from the data, which matplotlib is not to read as mathematics."""
+    """Escape text from the data, which matplotlib must not read as mathematics."""
     return str(text).replace("$", r"\$")
 
 
 def short(text: object, width: int = 20) -> str:
-    """Text from the data on one line, cut to a width in Latin letters, of which a Chinese one takes two."""
+    """Cut text from the data to one line of a width in Latin letters; a Chinese one counts as two."""
     whole, used = on_one_line(text), 0
     for place, letter in enumerate(whole):
         used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
@@ -81,14 +81,14 @@ def short(text: object, width: int = 20) -> str:
 
 
 def ink() -> str:
-    """The text's colour, for lines that `draw` adds."""
+    """Return the text's colour, for lines that `draw` adds."""
     import matplotlib
 
     return matplotlib.rcParams["text.color"]
 
 
 def paint(number: int, of: int) -> str:
-    """One of `of` colours, for `draw`; further apart the fewer there are."""
+    """Return one of `of` colours for `draw`; the fewer there are, the further apart."""
     if of <= len(COLOURS):
         return COLOURS[number]
     red, green, blue = colorsys.hls_to_rgb(number / of, (0.42, 0.56)[number % 2], 0.65)
@@ -96,13 +96,13 @@ def paint(number: int, of: int) -> str:
 
 
 def colour(number: int, of: int) -> str:
-    """The same colour for a page, where the style sheet may have a lighter one in the dark."""
+    """Return the same colour for a page, where the style sheet may have a lighter one in the dark."""
     painted = paint(number, of)
     return "var({}, {})".format(*_THEMED[painted]) if painted in _THEMED else painted
 
 
 def write_svg(file: Path, picture: str) -> None:
-    """Writes a picture as a file that opens by itself."""
+    """Write a picture as a file that opens by itself."""
     write_whole(file, '<?xml version="1.0" encoding="utf-8"?>\n' + picture)
 
 
@@ -120,14 +120,14 @@ def _drawn(draw: Callable[[], "Figure"], name: str, ink: str) -> Iterator["Figur
 
 
 def _with_theme(picture: str) -> str:
-    """Colours that a page's style sheet may change; programs that know no variables take the plain ones before them."""
+    """Return colours that a page's style sheet may change; programs without variables take the plain ones."""
     for painted, (variable, shown) in _THEMED.items():
         picture = re.sub(rf"(fill|stroke): {painted}", rf"\1: {shown}; \1: var({variable}, {shown})", picture)
     return picture
 
 
 def _smaller(match: re.Match[str]) -> str:
-    """An embedded image in a third of its bytes: as JPEG, or in 256 colours where something shines through."""
+    """Recode an embedded image to a third of its bytes: as JPEG, or in 256 colours where it is transparent."""
     image = Image.open(io.BytesIO(base64.b64decode(match[1])))
     out = io.BytesIO()
     kind = "png" if np.asarray(image.convert("RGBA"))[..., 3].min() < 255 else "jpeg"

@@ -30,7 +30,7 @@ class Thumbnails:
         self.of = cache(self._of)  # one image may be in several pictures
 
     def _of(self, index: int, side: float = SIDE) -> np.ndarray:
-        """`side`: in inches, of the place on a sheet that it is for."""
+        """Make a thumbnail; `side`: in inches, of its place on a sheet."""
         images: Any = with_transform(self._dataset, partial(_shrink, most=round(side * PIXELS_PER_INCH)))
         return images[index][0]
 
@@ -41,7 +41,7 @@ def _shrink(image: Image.Image, most: int) -> np.ndarray:
 
 
 def sheet(width: float, height: float) -> tuple["Figure", "Axes"]:
-    """An empty sheet, measured in inches from its upper left corner."""
+    """Make an empty sheet, measured in inches from its upper left corner."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -52,7 +52,7 @@ def sheet(width: float, height: float) -> tuple["Figure", "Axes"]:
 
 
 def place(axes: "Axes", image: np.ndarray, x: float, y: float, side: float = SIDE, frame: str | None = None) -> None:
-    """Puts an image on a sheet, its upper left corner at (x, y)."""
+    """Put an image on a sheet, its upper left corner at (x, y)."""
     from matplotlib.patches import Rectangle
 
     axes.imshow(image, extent=(x, x + side, y + side, y), aspect="auto", zorder=2)
@@ -63,16 +63,16 @@ def place(axes: "Axes", image: np.ndarray, x: float, y: float, side: float = SID
 
 
 def place_row(axes: "Axes", images: Sequence[np.ndarray], x: float, y: float, side: float = SIDE) -> None:
-    """Puts images side by side, the upper left corner of the first at (x, y)."""
+    """Put images side by side, the upper left corner of the first at (x, y)."""
     for number, image in enumerate(images):
         place(axes, image, x + number * (side + GAP), y, side)
 
 
 def say(axes: "Axes", text: str, x: float, y: float, size: float = 8) -> None:
-    """One line of text whose upper end is at y."""
+    """Write one line of text whose upper end is at y."""
     axes.text(x, y, text, fontsize=size, va="top")
 
 
 def line(axes: "Axes", xs: Sequence[float], ys: Sequence[float]) -> None:
-    """Joins points of a sheet."""
+    """Join points of a sheet."""
     axes.plot(xs, ys, color=figures.ink(), linewidth=0.8, alpha=0.6, zorder=1)

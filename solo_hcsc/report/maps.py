@@ -38,7 +38,7 @@ class Colouring:
 
 
 def tsne(features: np.ndarray, seed: int) -> np.ndarray:
-    """Points (n, 2) of features (n, D)."""
+    """Map features (n, D) to points (n, 2) by t-SNE."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
@@ -48,12 +48,12 @@ def tsne(features: np.ndarray, seed: int) -> np.ndarray:
 
 
 def umap(features: np.ndarray, seed: int) -> np.ndarray:
-    """Points (n, 2) of features (n, D)."""
+    """Map features (n, D) to points (n, 2) by UMAP."""
     return fit_umap(features, seed).embedding_
 
 
 def draw_map(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> "Figure":
-    """Points (n, 2) in the colours of their groups (n,), with each group's name at its place, and few in a legend."""
+    """Draw points (n, 2) in the colours of their groups (n,), with each group's name at its place, few in a legend."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, HEIGHT))
@@ -77,7 +77,7 @@ def draw_map(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> "F
 
 
 def place_labels(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -> dict[int, tuple[float, float]]:
-    """Where groups' names go: at the median of their points (n, 2), or a line above or below it.
+    """Place groups' names: at the median of their points (n, 2), or a line above or below it.
 
     The largest groups come first. Tiny ones have no label, nor those whose place is taken.
     """
@@ -103,7 +103,7 @@ def place_labels(points: np.ndarray, groups: np.ndarray, names: Sequence[str]) -
 
 
 def by_class(labels: np.ndarray, names: Sequence[str], levels: Sequence[LabelLevel]) -> Colouring | None:
-    """By the class (n,), or with many classes by the lowest level of their hierarchy with few groups; else None."""
+    """Colour by class (n,); of many classes, by the lowest level of their hierarchy with few groups; else None."""
     if len(names) <= NAMED:
         shown = [short(name, 16) for name in names]
         return Colouring("class", "class", labels, shown, f"The colour is the class. There are {len(names)}.")
@@ -120,7 +120,7 @@ def by_class(labels: np.ndarray, names: Sequence[str], levels: Sequence[LabelLev
 
 
 def by_cluster(clusters: np.ndarray, labels: np.ndarray, names: Sequence[str], which: str) -> Colouring:
-    """By the cluster (n,), numbered from 1 by size, with its commonest class (n,) if there are any."""
+    """Colour by cluster (n,), numbered from 1 by size, with its commonest class (n,) if there are any."""
     _, found, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     ranks = np.argsort(np.argsort(-sizes, kind="stable"))
     groups = ranks[found]
@@ -133,7 +133,7 @@ def by_cluster(clusters: np.ndarray, labels: np.ndarray, names: Sequence[str], w
 
 
 def show_maps(features: np.ndarray, colourings: Sequence[Colouring], seed: int) -> list[Picture]:
-    """t-SNE and UMAP of features (n, D), coloured in each way."""
+    """Draw t-SNE and UMAP of features (n, D), coloured in each way."""
     if not differ(features):
         print("no map is shown: the encoder gives all images the same features")
         return []

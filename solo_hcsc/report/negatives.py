@@ -47,7 +47,7 @@ class LeftOut:
 
 
 def query_clusters(coding: SelectiveCoding, z: torch.Tensor) -> list[torch.Tensor]:
-    """c(z) at every level (n,), found as the run finds it."""
+    """Return c(z) at every level (n,), found as the run finds it."""
     tree = coding.hierarchy
     if tree is None:
         raise ValueError("the run has no tree: it had not clustered yet")
@@ -57,7 +57,7 @@ def query_clusters(coding: SelectiveCoding, z: torch.Tensor) -> list[torch.Tenso
 
 
 def find_left_out(coding: SelectiveCoding, embeddings: np.ndarray, labels: np.ndarray, shown: Sequence[int]) -> LeftOut:
-    """Takes each of `embeddings` (n, D) for a query and all others for its candidates; selects as the run does.
+    """Take each of `embeddings` (n, D) for a query and all others for its candidates; select as the run does.
 
     `labels` (n,) are -1 where there are none. `shown`: the queries of which the candidates that are left out are kept.
     """
@@ -90,7 +90,7 @@ def find_left_out(coding: SelectiveCoding, embeddings: np.ndarray, labels: np.nd
 
 
 def choose_queries(labels: np.ndarray, count: int) -> list[int]:
-    """The first image of each class (n,), in their order; then the second of each, and so on."""
+    """Return the first image of each class (n,), in their order; then the second of each, and so on."""
     seen: dict[int, int] = {}
     turns = []
     for label in labels.tolist():
@@ -100,7 +100,7 @@ def choose_queries(labels: np.ndarray, count: int) -> list[int]:
 
 
 def draw_negatives(found: LeftOut, sample: np.ndarray, assigned: Assigned, thumbnails: Thumbnails) -> "Figure":
-    """Each query on the left; beside it, level by level, what was left out for it. `sample` (n,): their indexes."""
+    """Draw each query on the left; beside it, by level, what was left out for it. `sample` (n,): their indexes."""
     row, gap, left = LINE + SIDE + 0.1, 0.22, QUERY + 0.12
     block = max(len(found.levels) * row, LINE + QUERY) + gap
     figure, axes = sheet(left + SHOWN * (SIDE + GAP) + 0.3, len(found.queries) * block - gap)
@@ -125,7 +125,7 @@ def _draw_level(
     x: float,
     y: float,
 ) -> None:
-    """A line of text and the first of the `images` that a level leaves out for a query with this label."""
+    """Draw a line of text and the first of the `images` that a level leaves out for a query with this label."""
     same = labels[images] == label
     counted = f", {same.sum()} of this class" if label >= 0 and len(images) else ""
     say(axes, f"Level {number + 1}: {len(images) or 'none'} left out{counted}", x, y, SIZE)
@@ -147,7 +147,7 @@ def show_negatives(
     thumbnails: Thumbnails,
     numbers: dict[str, Any],
 ) -> list[Picture]:
-    """Each image of `sample` (n,) as a query, and `queries` of them in the picture; nothing without selection."""
+    """Take each image of `sample` (n,) as a query, and draw `queries` of them; nothing without selection."""
     if not coding.options.instance_selection:
         print("left-out negatives are not shown: the run was trained without instance selection")
         return []

@@ -53,7 +53,7 @@ class Report:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What the page shows, without its pictures."""
+        """Return the page's content without its pictures."""
         return {
             "title": self.title,
             "outcome": [str(sentence) for sentence in outcome(self.comparison)],
@@ -63,7 +63,7 @@ class Report:
 
 
 def make(folder: Path, out: Path | None = None, title: str | None = None) -> Path:
-    """Writes the report of the comparison in `folder`.
+    """Write the report of the comparison in `folder`.
 
     Args:
         folder: What `solo-hcsc compare` or `solo-hcsc ablate` wrote.
@@ -98,13 +98,13 @@ def _check_out(out: Path, numbers: Path, sources: Sequence[Path]) -> None:
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     for file in (out, numbers):
         if file.is_dir():
-            raise UserError(f"{file}: is a folder, where the report is to go; remove it or give another --out")
+            raise UserError(f"{file}: is a folder, and the report goes there; remove it or give another --out")
         if file.resolve() in [source.resolve() for source in sources]:
             raise UserError(f"--out {out}: its numbers would replace {file}, which they are made of; take another name")
 
 
 def render(report: Report) -> str:
-    """The page's text."""
+    """Return the page's text."""
     comparison = report.comparison
     labels = [
         _Label(row.name, figures.colour(place, len(comparison.rows))) for place, row in enumerate(comparison.rows)
@@ -231,7 +231,7 @@ def _measure_cell(comparison: Comparison, row: Row, name: str, reference: Row | 
 
 
 def _pairs(comparison: Comparison, rows: _Rows) -> dict[str, Any] | None:
-    """What each row does to each measure, against the reference: the same seeds, pair by pair."""
+    """Compare each row with the reference by each measure: the same seeds, pair by pair."""
     found = effects(comparison)
     if not found:
         return None
@@ -251,7 +251,7 @@ def _pairs(comparison: Comparison, rows: _Rows) -> dict[str, Any] | None:
 
 
 def _search(comparison: Comparison) -> dict[str, Any] | None:
-    """The trials that the methods' settings were chosen by."""
+    """Return the trials that the methods' settings were chosen by."""
     search = comparison.search
     if search is None:
         return None
@@ -279,7 +279,7 @@ def _trial_cells(trial: record.Trial, search: record.Search) -> list[str]:
 
 
 def _places(measure: Measure, low: float, high: float) -> tuple[list[str], str]:
-    """Where the seeds and the mean are on the scale that a column shares."""
+    """Place the seeds and the mean on the scale that a column shares."""
 
     def at(value: float) -> str:
         share = (value - low) / (high - low) if high > low else 0.5
@@ -309,7 +309,7 @@ def _shown(picture: figures.Picture, name: str) -> svg.Shown:
 
 
 def _analyses(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
-    """The first analysis of each row, and the further ones folded."""
+    """Return the first analysis of each row, and the further ones folded."""
     place = 0
     for label, row in rows:
         analysed = [run for run in row.runs if run.folder in report.analyses]
@@ -331,7 +331,7 @@ def _analyses(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
 
 
 def _detections(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
-    """The sheets of the detectors that were trained on the runs' encoders, each with its figures."""
+    """Return the sheets of the detectors that were trained on the runs' encoders, each with its figures."""
     place = 0
     for label, row in rows:
         for run in row.runs:
@@ -437,7 +437,7 @@ def _listed(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _value(value: Any) -> str:
-    """A setting as a person would write it."""
+    """Write a setting as a person would."""
     if value is None or value == "":
         return _NONE
     if value == []:

@@ -37,11 +37,11 @@ class Assigned:
 
     @property
     def top(self) -> int:
-        """The number of the top level."""
+        """Return the number of the top level."""
         return len(self.clusters) - 1
 
     def named(self, images: Iterable[int]) -> list[str | int]:
-        """The images by their files, or by their indexes where they have none."""
+        """Name the images by their files, or by their indexes where they have none."""
         return [int(index) if self.files is None else self.files[index] for index in images]
 
 
@@ -56,7 +56,7 @@ class Node:
     nearest: list[int]  # its images, the nearest to it first
 
     def shares(self, most: int) -> str:
-        """The commonest classes and their shares."""
+        """Return the commonest classes and their shares."""
         return ", ".join(f"{figures.short(name, 16)} {share:.0%}" for name, share in self.classes[:most])
 
 
@@ -69,12 +69,12 @@ class Branch:
 
     @property
     def leaves(self) -> int:
-        """How many nodes have none below them."""
+        """Count the nodes that have none below them."""
         return sum(child.leaves for child in self.children) or 1
 
 
 def describe(assigned: Assigned, level: int, prototype: int, nearest: int) -> Node:
-    """A prototype with its images, the `nearest` of them by index."""
+    """Describe a prototype with its images, the `nearest` of them by index."""
     members = np.flatnonzero(assigned.clusters[level] == prototype)
     vector = assigned.tree.levels[level].prototypes[prototype].cpu().numpy()
     order = np.argsort(-(assigned.embeddings[members] @ vector), kind="stable")
@@ -91,7 +91,7 @@ def describe(assigned: Assigned, level: int, prototype: int, nearest: int) -> No
 
 
 def chains(assigned: Assigned) -> list[list[Node]]:
-    """From the largest top clusters down to the largest bottom cluster within each.
+    """Follow the largest cluster within each of the largest top clusters, down to the bottom.
 
     A prototype that has the same images as its child is left out: it would show nothing new.
     """
@@ -108,14 +108,14 @@ def chains(assigned: Assigned) -> list[list[Node]]:
 
 
 def sub_tree(assigned: Assigned) -> Branch:
-    """The top prototype with most to show below it, and of these the largest; its largest children and theirs."""
+    """Choose the largest of the top prototypes with most to show below it; its largest children and theirs."""
     tops = largest(assigned.clusters[-1])
     branches = [_branch(assigned, assigned.top, prototype, TREE_LEVELS) for prototype in tops]
     return max(branches, key=lambda branch: (branch.leaves, branch.node.images))
 
 
 def _branch(assigned: Assigned, level: int, prototype: int, depth: int) -> Branch:
-    """A prototype and what is below it, `depth` nodes deep; an only child, which has the same images, stands for it."""
+    """Build a prototype and what is below it, `depth` nodes deep; an only child, with the same images, replaces it."""
     below = _children(assigned, level, prototype)
     while len(below) == 1:
         level, prototype = level - 1, below[0]
@@ -126,14 +126,14 @@ def _branch(assigned: Assigned, level: int, prototype: int, depth: int) -> Branc
 
 
 def _children(assigned: Assigned, level: int, prototype: int) -> list[int]:
-    """The prototypes below one that have images, the largest first; none at the bottom."""
+    """Return the prototypes below one that have images, the largest first; none at the bottom."""
     if level == 0:
         return []
     return largest(assigned.clusters[level - 1][assigned.clusters[level] == prototype])
 
 
 def largest(clusters: np.ndarray) -> list[int]:
-    """The clusters that have images, the largest first."""
+    """Return the clusters that have images, the largest first."""
     sizes = np.bincount(clusters)
     return [int(number) for number in np.argsort(-sizes, kind="stable") if sizes[number]]
 
@@ -151,7 +151,7 @@ def _numbers_of(branch: Branch, assigned: Assigned) -> dict[str, Any]:
 
 
 def draw_chains(found: list[list[Node]], thumbnails: Thumbnails) -> "Figure":
-    """A block for each chain, a row for each of its prototypes, and an arrow down from row to row."""
+    """Draw a block for each chain, a row for each of its prototypes, and an arrow down from row to row."""
     left, side, gap = 0.25, 0.62, 0.2
     row = LINE + side + 0.1
     rows = sum(len(chain) for chain in found)
@@ -175,7 +175,7 @@ def draw_chains(found: list[list[Node]], thumbnails: Thumbnails) -> "Figure":
 
 
 def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
-    """The top prototype on the left, its children beside it, and theirs beside them."""
+    """Draw the top prototype on the left, its children beside it, and theirs beside them."""
     levels = 1
     below = root.children
     while below:
@@ -187,7 +187,7 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
     figure, axes = sheet(levels * column - gap, root.leaves * row - 0.12)
 
     def draw(branch: Branch, depth: int, first: float) -> float:
-        """Draws a branch whose rows start at `first`; returns the height at which lines meet it."""
+        """Draw a branch whose rows start at `first`; return the height at which lines meet it."""
         x, y = depth * column, first + (branch.leaves - 1) / 2 * row
         middle = y + 2 * LINE + side / 2
         lines = [f"{branch.node.images} images", *([branch.node.shares(1)] if branch.node.classes else [])]
@@ -212,7 +212,7 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
 
 
 def show_prototypes(assigned: Assigned, thumbnails: Thumbnails, numbers: dict[str, Any]) -> list[Picture]:
-    """Chains of prototypes from the top down, and a part of the tree if it has levels."""
+    """Draw chains of prototypes from the top down, and a part of the tree if it has levels."""
     found = chains(assigned)
     numbers["chains"] = [[_numbers_of_node(one, assigned) for one in chain] for chain in found]
     pictures = [_of_chains(found, thumbnails)]

@@ -8,7 +8,7 @@ from solo_hcsc.report import svg
 
 
 def of_results(results: Iterable[Mapping[str, Any]], prefix: str = "sheet-") -> list[svg.Shown]:
-    """One for each result that has a sheet beside it.
+    """Return a sheet for each result that has one beside it.
 
     Args:
         results: As `solo_hcsc.evaluation.results.read_results` has them.
@@ -26,6 +26,6 @@ def of_results(results: Iterable[Mapping[str, Any]], prefix: str = "sheet-") -> 
 
 
 def _trained(result: Mapping[str, Any]) -> str:
-    """`hcsc, AP50 61.2 %, iy3y9xbs`: the method, the figure, and the run's folder."""
+    """Return `hcsc, AP50 61.2 %, iy3y9xbs`: the method, the figure, and the run's folder."""
     weights = "random weights" if result["settings"].get("random_weights") else result["method"] or "?"
     return f"{weights}, AP50 {result['metrics']['AP50']:.1f} %, {Path(result['file']).parent.name}"

@@ -72,7 +72,7 @@ DISPENSABLE = ("checkpoint", "seconds", "judged", "crop", "images", "classes", "
 
 
 def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[SummaryRow]:
-    """The rows of results below a folder, by data set and evaluation.
+    """Return the rows of results below a folder, by data set and evaluation.
 
     Args:
         results: As `solo_hcsc.evaluation.results.read_results` has them.
@@ -84,7 +84,7 @@ def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[Summar
 
 
 def markdown(rows: Sequence[SummaryRow], columns: Sequence[str] = HEADER) -> str:
-    """The table, or some columns of it, as Markdown."""
+    """Return the table, or some columns of it, as Markdown."""
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(map(as_text, cells)) + " |"
@@ -95,13 +95,13 @@ def markdown(rows: Sequence[SummaryRow], columns: Sequence[str] = HEADER) -> str
 
 
 def as_text(cell: str) -> str:
-    """A cell that Markdown shows as it is: no HTML, no links, no emphasis, no end of the cell."""
+    """Escape a cell for Markdown: no HTML, no links, no emphasis, no end of the cell."""
     cell = re.sub(r"([\\`*\[\]|~])", r"\\\1", escape(cell, quote=False))
     return cell.replace("://", "&#58;//").replace("www.", "www&#46;").replace("@", "&#64;")
 
 
 def html(rows: Sequence[SummaryRow], pictures: Sequence[svg.Shown] = ()) -> str:
-    """The table as a page, with pictures below it."""
+    """Return the table as a page, with pictures below it."""
     return templating.render(
         "summary.html.j2",
         title="Evaluation results",
@@ -117,7 +117,7 @@ def _footnote(rows: Sequence[SummaryRow]) -> str:
 
 
 def _rows_of(result: Mapping[str, Any], folder: Path) -> list[SummaryRow]:
-    """A result's rows: one, or one for each way of clustering."""
+    """Return a result's rows: one, or one for each way of clustering."""
     try:
         return [SummaryRow(*map(on_one_line, row)) for row in _read(result, folder)]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -161,7 +161,7 @@ def _read(result: Mapping[str, Any], folder: Path) -> Iterator[SummaryRow]:
 
 
 def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
-    """What tells results of one evaluation apart."""
+    """Describe what distinguishes results of one evaluation."""
     said = []
     if evaluation in ("knn", "zeroshot"):
         said = [f"k={settings['k']}", *_way_of_voting(settings)]
@@ -186,7 +186,7 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
 
 
 def _way_of_voting(settings: Mapping[str, Any]) -> list[str]:
-    """What KNN did otherwise than usual."""
+    """Describe where KNN's settings are not the usual ones."""
     others = settings.get("deviations", [])
     said = ["projector"] if settings.get("features") == "projector" else []
     if "distance_function" in others:
@@ -197,7 +197,7 @@ def _way_of_voting(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _protocol(evaluation: str, settings: Mapping[str, Any]) -> str | None:
-    """The name that the paper's figures have for how this was done; None if the paper did not do so."""
+    """Return the name that the paper's figures have for this protocol; None if the paper has none."""
     plain = settings.get("features", "backbone") == "backbone" and "chosen" not in settings
     if not plain or settings.get("deviations", ["unknown"]):
         return None
@@ -207,7 +207,7 @@ def _protocol(evaluation: str, settings: Mapping[str, Any]) -> str | None:
 
 
 def _way_of_clustering(way: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[str, str | None, Mapping[str, Any]]:
-    """Setting, protocol and figures of one way of clustering."""
+    """Return setting, protocol and figures of one way of clustering."""
     settings = result["settings"]
     protocol = way["name"]
     if way["kind"] == "hierarchy":
@@ -224,7 +224,7 @@ def _way_of_clustering(way: Mapping[str, Any], result: Mapping[str, Any]) -> tup
 
 
 def _published(found: paper.Published) -> str:
-    """The paper's figures, up to the last that it has."""
+    """Return the paper's figures, up to the last that it has."""
     metrics = paper.METRICS[found.evaluation]
     last = max(place for place, name in enumerate(metrics) if name in found.values)
     return " / ".join(
@@ -238,12 +238,12 @@ def _share(settings: Mapping[str, Any]) -> str:
 
 
 def _split(result: Mapping[str, Any]) -> str:
-    """Which images the measure is of."""
+    """Return which images were measured."""
     return result["settings"].get("split", "val")
 
 
 def _data(result: Mapping[str, Any]) -> str:
-    """The data set; folders of one's own by their name and that of the split's folder."""
+    """Return the data set; for folders, their name and that of the split's folder."""
     data = result.get("data", {})
     folder = data.get(f"{_split(result)}_dir")
     if result["dataset"] not in ("custom", "voc") or folder is None:
@@ -252,12 +252,12 @@ def _data(result: Mapping[str, Any]) -> str:
 
 
 def _fact(result: Mapping[str, Any], name: str) -> str:
-    """What a result says of its images, if it does."""
+    """Return a fact about a result's images, if it has it."""
     return str(result.get("data", {}).get(name, ""))
 
 
 def _method(result: Mapping[str, Any]) -> str:
-    """The method, how long it was really trained, with true labels if it was, and from which weights if from any."""
+    """Describe the method: its epochs, whether it had true labels, and the weights it started from."""
     method, pretraining = result["method"], result.get("pretraining", {})
     asked = pretraining.get("max_epochs")
     done = pretraining.get("epochs", asked)

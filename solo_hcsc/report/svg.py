@@ -30,12 +30,12 @@ class Shown:
 
     @classmethod
     def of(cls, title: str, caption: str, element: str, wide: bool | None = None) -> "Shown":
-        """`wide`: whether it has a row of its own; as its proportions are if not given."""
+        """Read a picture; `wide`: whether it has a row of its own; if not given, its proportions decide."""
         return cls(title, caption, Markup(element), proportions(element) >= _WIDE if wide is None else wide)
 
 
 def read(file: Path, prefix: str, label: str) -> str:
-    """A picture's element, from a file that one of our commands wrote."""
+    """Return a picture's element, from a file that one of our commands wrote."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -45,7 +45,7 @@ def read(file: Path, prefix: str, label: str) -> str:
 
 
 def inline(text: str, prefix: str, label: str, source: str) -> str:
-    """The picture as an element for a page, every id in it starting with `prefix`.
+    """Return the picture as an element for a page, every id in it starting with `prefix`.
 
     It is parsed and written anew, so that a browser reads in it what was checked here and nothing else.
     """
@@ -69,7 +69,7 @@ def inline(text: str, prefix: str, label: str, source: str) -> str:
 
 
 def proportions(picture: str) -> float:
-    """Width over height of an inlined picture; 1 if it does not say."""
+    """Return width over height of an inlined picture; 1 if it does not say."""
     box = re.match(r'<svg[^>]* viewBox="([^"]*)"', picture)
     sides = [float(side) for side in re.findall(r"[\d.]+", box[1])] if box else []
     return sides[2] / sides[3] if len(sides) == 4 and sides[3] else 1.0

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 
 def render(template: str, **content: Any) -> str:
-    """A page, which needs nothing but a browser.
+    """Render a page, which needs nothing but a browser.
 
     Args:
         template: Its file below `templates`.
@@ -33,5 +33,5 @@ def _environment() -> Environment:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Text whose parts that are no valid Unicode are written as escapes."""
+    """Write invalid Unicode in a text as escapes."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8") if type(value) is str else value

@@ -8,7 +8,7 @@ from solo_hcsc.study.record import MEASURES, Comparison, MeasureKind, Row
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """A line for each row: its measures with their spread over seeds, and its cost; then what that tells."""
+    """Return a line for each row: its measures with their spread over seeds, and its cost; then what that shows."""
     kinds = {name: kind for name, kind in MEASURES.items() if any(name in row.measures for row in comparison.rows)}
     headings = [kind.heading(comparison.rows, name) for name, kind in kinds.items()]
     first = "variant" if comparison.ablates else "method"

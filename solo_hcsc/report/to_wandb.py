@@ -14,7 +14,7 @@ from solo_hcsc.training.settings import Wandb
 
 
 def log_comparison(comparison: Comparison, wandb: Wandb, folder: Path) -> str:
-    """The learning curves as pictures and the table's numbers, as a run of their own; returns where it is."""
+    """Log the learning curves as pictures and the table's numbers as a run; return where it is."""
     numbers: dict[str, float | None] = {}
     for row in comparison.rows:
         for name, measure in row.measures.items():
@@ -26,7 +26,7 @@ def log_comparison(comparison: Comparison, wandb: Wandb, folder: Path) -> str:
 
 
 def log_pictures(pictures: Sequence[figures.Picture], numbers: Mapping[str, Any], wandb: Wandb, folder: Path) -> str:
-    """Makes a run of its own with the pictures and, as its summary, the numbers; returns where it is.
+    """Log the pictures and, as the summary, the numbers as a run of their own; return where it is.
 
     An offline run is written below `folder`.
     """

@@ -43,10 +43,10 @@ class Effect(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`helped`, `harmed`, or that it cannot be told."""
+        """Return `helped`, `harmed` or `no clear difference`."""
         gap, uncertainty, _ = self.difference
         if uncertainty is None or abs(gap) <= uncertainty:
-            return "cannot be told"
+            return "no clear difference"
         return "helped" if gap > 0 else "harmed"
 
     @property
@@ -81,7 +81,11 @@ def _in_words(found: Sequence[Effect], against: str) -> list[Sentence]:
     for name in dict.fromkeys(effect.row for effect in found):
         of_row = [effect for effect in found if effect.row == name]
         parts = []
-        for verdict, told in (("helped", "helped"), ("harmed", "harmed"), ("cannot be told", "cannot be told for")):
+        for verdict, told in (
+            ("helped", "helped"),
+            ("harmed", "harmed"),
+            ("no clear difference", "no clear difference in"),
+        ):
             measures = [f"{MEASURES[one.measure].long} ({one.interval})" for one in of_row if one.verdict == verdict]
             parts += [f"{told} {_listed(measures)}"] if measures else []
         basis = next((effect.difference.basis for effect in of_row if effect.difference.basis), "")
@@ -167,13 +171,13 @@ def _leader(comparison: Comparison, measure: str) -> Sentence | None:
     clear = [_ahead(kind, name, one) for name, one in leads.items() if one.is_clear]
     open_ = [_ahead(kind, name, one) for name, one in leads.items() if not one.is_clear]
     basis = " or ".join(dict.fromkeys(one.basis for one in leads.values() if one.basis))
-    interval = f" (95 % intervals {basis})" if basis else " (nothing tells how sure that is)"
+    interval = f" (95 % intervals {basis})" if basis else " (no interval available)"
     what = "variants" if comparison.ablates else "methods"
     among = f" of the {len(ranked)} {what} that have one" if len(ranked) < len(comparison.rows) else ""
     if not open_:
         told = f" has the best {kind.long}{among}, {reached}: ahead of {_listed(clear)}{interval}."
         return Sentence(_quoted(best.name), told)
-    told = f"It cannot be told which has the best {kind.long}{among}: {_quoted(best.name)} has {reached}, "
+    told = f"No clear winner in {kind.long}{among}: {_quoted(best.name)} has {reached}, "
     told += f"which is not clearly more than {_listed(open_)}"
     told += f", but is more than {_listed(clear)}" if clear else ""
     return Sentence("", f"{told}{interval}.")

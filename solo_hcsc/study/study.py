@@ -85,7 +85,9 @@ class Study:
         seconds = {run.name: run.cost["epoch_seconds"] for run in runs}  # of the fastest seed, as in the report
         missing = [variant.name for variant in self.plan.variants if variant.name not in seconds]
         if missing:
-            raise UserError(f"--budget seconds: {', '.join(missing)} did not finish, which tells the time of an epoch")
+            raise UserError(
+                f"--budget seconds: {', '.join(missing)} did not finish, so the time of an epoch is unknown"
+            )
         slowest = max(self.plan.variants, key=lambda variant: seconds[variant.name]).name
         longer = []
         for variant in self.plan.variants:
@@ -140,7 +142,7 @@ def rows_before(out: Path, kind: str) -> tuple[str, ...]:
     except UserError:  # there is none yet, or what there is will be made anew from the runs
         return ()
     if found.kind != kind:
-        raise UserError(f"--out {out}: has what solo-hcsc {found.kind} made; give another folder")
+        raise UserError(f"--out {out}: was written by solo-hcsc {found.kind}; give another folder")
     return tuple(row.name for row in found.rows)
 
 

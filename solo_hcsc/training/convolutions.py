@@ -5,8 +5,6 @@ import torch.nn.functional as F
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
 
-from solo_hcsc.cli.console import announce
-
 
 class Trimmed(nn.Conv2d):
     """A convolution that skips the part of its kernel that meets nothing but padding.
@@ -57,7 +55,6 @@ class FastConvolutions(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._changed = make_fast(pl_module)
-        announce(f"on the CPU {len(self._changed)} convolutions skip what only meets padding, channels last")
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._undo()

@@ -255,7 +255,7 @@ def test_evaluation_refuses(module, custom, tmp_path, refused):
     assert "empty/x.ckpt: no encoder in it" in refused(module, *custom, "--pretrained_feature_extractor", "empty")
     torch.save({"state_dict": {"encoder.conv1.weight": torch.zeros(64, 3, 7, 7)}}, tmp_path / "empty" / "x.ckpt")
     where = ["--pretrained_feature_extractor", "empty"]
-    assert "no args.json beside it; say which with --encoder" in refused(module, *custom, *where)
+    assert "there is no args.json beside it; give --encoder" in refused(module, *custom, *where)
     line = refused(module, *custom, *where, "--encoder", "resnet18")
     assert "does not fit resnet18; missing: 99 weights (bn1.weight, bn1.bias, bn1.running_mean, ...)" in line
 

@@ -169,8 +169,10 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
 
 def test_run_without_a_tree_has_no_clusters(untrained, hcsc_run, images, refused):
     folder = ["--data_dir", images / "train", "--crop_size", 32, "--out", "out", "--clusters", *SMALL]
-    assert "has no tree: a foreign checkpoint makes none" in refused("embed", untrained, *folder)
-    assert "has no tree: hcsc had not clustered yet" in refused("embed", checkpoint_of(hcsc_run, 0), *folder)
+    assert "carries no tree: only runs of hcsc do" in refused("embed", untrained, *folder)
+    assert "carries no tree: it is from before the run's first clustering" in refused(
+        "embed", checkpoint_of(hcsc_run, 0), *folder
+    )
 
 
 def test_checkpoint_and_folder_are_asked_for(refused):

@@ -60,8 +60,10 @@ def test_failure_leaves_the_earlier_page(hcsc_run, tmp_path, refused):
 def test_run_without_a_tree(untrained, hcsc_run, images, refused):
     flags = ["--data_dir", images / "train", "--crop_size", 32, "--out", "page", *SMALL]
     said = refused("explore", untrained, *flags)
-    assert "has no tree: a foreign checkpoint makes none; give a checkpoint of `pretrain --method hcsc`" in said
-    assert "has no tree: hcsc had not clustered yet" in refused("explore", checkpoint_of(hcsc_run, 0), *flags)
+    assert "carries no tree: only runs of hcsc do; give a later checkpoint of a `pretrain --method hcsc` run" in said
+    assert "carries no tree: it is from before the run's first clustering" in refused(
+        "explore", checkpoint_of(hcsc_run, 0), *flags
+    )
 
 
 def test_folders_that_a_page_does_not_belong_in(hcsc_run, tmp_path, refused):

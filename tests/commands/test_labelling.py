@@ -58,7 +58,7 @@ def test_labels_spread_to_all_images_or_to_the_surest(hcsc_run, picked, tmp_path
     assert [row["label"] for row in rows(tmp_path / "all" / "labels.csv")] == found.label.tolist()
     assert "6 labels spread to 36 of 36 images" in out
     assert "accuracy in % on the other 30 images" in out
-    assert out.splitlines()[-1].startswith(f"for more labels where they tell most: solo-hcsc pick {hcsc_run} ")
+    assert out.splitlines()[-1].startswith(f"to label more images where it helps most: solo-hcsc pick {hcsc_run} ")
 
     run_here("spread", hcsc_run, "--labels", filled, "--abstain", 0.5, "--out", tmp_path / "half", *SMALL)
     half = pandas.read_parquet(tmp_path / "half" / "labels.parquet")
@@ -135,11 +135,11 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
 
 def test_tree_is_the_runs_own_unless_it_has_none(hcsc_run, untrained, images, tmp_path, refused, capfd):
     flags = ["--data_dir", images / "train", "--budget", 3, "--crop_size", 32, "--out", tmp_path / "a.csv", *SMALL]
-    assert "has no tree; leave it out" in refused("pick", untrained, "--tree", "run", *flags)
+    assert "carries no tree; leave it out" in refused("pick", untrained, "--tree", "run", *flags)
     for run, tree, said in (
         (hcsc_run, "auto", "the run's own tree"),
-        (hcsc_run, "features", "a tree that is made of the features"),
-        (untrained, "auto", "a tree that is made of the features"),
+        (hcsc_run, "features", "a tree built from the features"),
+        (untrained, "auto", "a tree built from the features"),
     ):
         run_here("pick", run, "--tree", tree, *flags)
-        assert f"picks from {said}\n" in capfd.readouterr().out
+        assert f"picking from {said}\n" in capfd.readouterr().out

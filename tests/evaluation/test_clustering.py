@@ -198,7 +198,7 @@ def test_other_data_sets_have_no_hierarchy():
 
 
 def test_class_that_the_file_does_not_mention():
-    with pytest.raises(UserError, match=r"x\.txt: says nothing of class 'd' and 1 other classes"):
+    with pytest.raises(UserError, match=r"x\.txt: no line for class 'd' and 1 other classes"):
         label_hierarchy.levels({"a": "b", "b": "c"}, ["a", "e", "d", "c"], "x.txt")
 
 
@@ -316,7 +316,7 @@ def test_run_without_a_tree_has_k_means_only(run_copy, custom, capsys):
     where = ["--pretrained_feature_extractor", checkpoint_of(run_copy, 0)]
     run_here("clustering", *custom, *FLAGS, *where, "--features", "projector", "--split", "val")
     captured = capsys.readouterr()
-    assert "has no tree, because it had not clustered yet" in captured.err
+    assert "carries no tree, since it is from before the run's first clustering" in captured.err
     result = json.loads(only(run_copy, "clustering-projector-val-custom-*.json").read_text())
     assert [row["kind"] for row in result["settings"]["all"]] == ["k-means"]
     assert result["settings"]["all"][0]["k"] == 3  # as many as classes
@@ -400,8 +400,8 @@ BAD_HIERARCHIES = {
     ),
     "cycle": (b"class 0: a\na: b\nc: d\nb: class 0\n", "labels.txt, line 4: 'b' would be above itself"),
     "own parent": (b"class 0: class 0\n", "labels.txt, line 1: 'class 0' would be above itself"),
-    "class left out": (b"class 0: a\nclass 1: a\n", "labels.txt: says nothing of class 'class 2'; add a line"),
-    "empty": (b"", "labels.txt: says nothing of class 'class 0' and 2 other classes"),
+    "class left out": (b"class 0: a\nclass 1: a\n", "labels.txt: no line for class 'class 2'; add a line"),
+    "empty": (b"", "labels.txt: no line for class 'class 0' and 2 other classes"),
 }
 
 

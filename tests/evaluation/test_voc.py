@@ -318,4 +318,6 @@ def test_released_protocol_trains_on_train_at_300_px(tmp_path, untrained, capsys
 
 def test_released_protocol_has_no_cached_features(tmp_path, untrained, refused):
     flags = ["--config", "official", "--cache_features", "--pretrained_feature_extractor", untrained]
-    assert "--cache_features: --config official turns the images anew" in refused("voc", *flags, "--data_dir", tmp_path)
+    assert "--cache_features: --config official augments the images anew" in refused(
+        "voc", *flags, "--data_dir", tmp_path
+    )

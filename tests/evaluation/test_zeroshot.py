@@ -155,7 +155,7 @@ def test_cub_is_classified_by_a_pretrained_encoder(hcsc_run, tmp_path, capsys):
 def test_the_data_set_of_pretraining_is_noted(bank, hcsc_run, images, capsys):
     flags = ["--dataset", "custom", "--data_dir", images, "--train_dir", bank, "--val_dir", "val"]
     run_here("zeroshot", *flags, *FLAGS, "--pretrained_feature_extractor", hcsc_run)
-    said = "note: this is the data set that it was pretrained on; zeroshot means another one\n"
+    said = "note: the encoder was pretrained on this data set; give another one for a zero-shot accuracy\n"
     assert capsys.readouterr().err == (said if bank == "train" else "")
     assert only(hcsc_run, "zeroshot-custom-*.json")
 
@@ -211,7 +211,7 @@ BROKEN_LISTS = {
     "binary list": (lambda folder: (folder / "classes.txt").write_bytes(b"\xff\xfe"), "classes.txt: not a text file"),
     "half a line": (replace("image_class_labels.txt", "3 3\n", "3\n"), "image_class_labels.txt, line 3: '3' is not"),
     "no number": (replace("images.txt", "2 002", "two 002"), "images.txt, line 2: 'two 002.Laysan_"),
-    "twice": (replace("images.txt", "\n3 ", "\n2 "), "images.txt, line 3: number 2 a second time"),
+    "twice": (replace("images.txt", "\n3 ", "\n2 "), "images.txt, line 3: number 2 appears twice"),
     "no label": (replace("image_class_labels.txt", "5 2\n", ""), "images.txt, line 5: image 5 is not in image_class_"),
     "no split": (replace("train_test_split.txt", "5 1\n", ""), "images.txt, line 5: image 5 is not in train_test_"),
     "no image": (replace("train_test_split.txt", "12 1\n", "12 1\n13 1\n"), "line 13: image 13 is not in images.txt"),

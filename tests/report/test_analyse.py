@@ -247,7 +247,7 @@ def test_other_methods_have_maps_and_agreement_only(untrained, images, tmp_path,
     (tmp_path / "tree.svg").write_text("of an earlier analysis")
     run_here("analyse", *flags_for(images, untrained, tmp_path), "--method", "mine", "--points", 1000)
     out, err = capsys.readouterr()
-    assert "prototypes and left-out negatives are not shown: the checkpoint has no tree" in out
+    assert "the checkpoint carries no tree: no pictures of prototypes" in out
     assert err == "note: UMAP is not installed; run: pip install 'solo_hcsc[umap]'\n"
     assert sorted(file.name for file in tmp_path.glob("*.svg")) == ["ami.svg", "tsne_class.svg", "tsne_cluster.svg"]
     content = json.loads((tmp_path / "analysis.json").read_text())

@@ -169,7 +169,7 @@ def test_one_seed_has_no_spread(tmp_path):
     page = make(tmp_path).read_text()
     assert "sample standard deviation over seeds" not in page
     assert "KNN % (1000 images)" in page
-    assert "cannot be told which has the best KNN accuracy" in page
+    assert "No clear winner in KNN accuracy" in page
     assert 'class="number best"' not in page, "hcsc and swav are level"
 
 

@@ -334,7 +334,7 @@ def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refuse
     assert "--against 1: is not among --rows 5; add it" in line
     run_here("ablate", "--table", "components", "--rows", 1, 5, "--against", 1, *flags)
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["reference"] == "IL, PL (PCL)"
-    assert "has what solo-hcsc ablate made" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
+    assert "was written by solo-hcsc ablate" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
     longer = ["ablate", "--table", "components", *flags, "--max_epochs", 3]
     assert "HP, IL, PL, IS, PS (HCSC) was run with other flags (fewer, now 3)" in refused(*longer)
     assert "--max_epochs is 3 for HP, IL, PL and 2 for HP, IL, PL, IS, PS (HCSC)" in refused(*longer, "--rows", 2)

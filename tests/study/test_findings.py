@@ -49,7 +49,7 @@ def test_gap_within_its_uncertainty_is_no_lead():
     rows = {"hcsc": [45.0, 46.0], "mocov2plus": [45.2, 45.0], "swav": [30.0, 30.9]}
     found = outcome(comparison(rows))
     assert found[0] == (
-        "It cannot be told which has the best KNN accuracy: hcsc has 45.50 %, which is not clearly more than "
+        "No clear winner in KNN accuracy: hcsc has 45.50 %, which is not clearly more than "
         "mocov2plus (by 0.40 ± 7.62 points), but is more than swav (by 15.05 ± 0.64 points) "
         "(95 % intervals over 2 seeds)."
     )
@@ -64,7 +64,7 @@ def test_three_of_147_images_are_no_lead():
     p, q = 60 / 147, 57 / 147
     half = 196 * ((p * (1 - p) + q * (1 - q)) / 147) ** 0.5
     assert outcome(content)[0] == (
-        "It cannot be told which has the best KNN accuracy: hcsc has 40.82 %, which is not clearly more than "
+        "No clear winner in KNN accuracy: hcsc has 40.82 %, which is not clearly more than "
         f"mocov2plus (by 2.04 ± {half:.2f} points) (95 % intervals for 147 images and one seed)."
     )
     assert findings.best_row(Comparison(**content), "knn") is None
@@ -80,7 +80,7 @@ def test_without_the_number_of_images_one_seed_tells_nothing():
     content = comparison({"hcsc": [45.0], "mocov2plus": [20.0]})
     for row in content["rows"]:
         row["measures"]["knn"]["images"] = None
-    assert outcome(content)[0].endswith("mocov2plus (by 25.00 points) (nothing tells how sure that is).")
+    assert outcome(content)[0].endswith("mocov2plus (by 25.00 points) (no interval available).")
 
 
 def test_run_that_failed_is_named_before_its_figures():
@@ -131,13 +131,13 @@ def test_pair_is_told_as_helped_harmed_or_unknown():
         for run, value in zip(content["rows"][number]["runs"], values, strict=True):
             run["measures"]["ami"] = value
     found = {effect.measure: effect for effect in findings.effects(Comparison(**content))}
-    assert [found[name].verdict for name in ("knn", "linear", "ami")] == ["helped", "harmed", "cannot be told"]
+    assert [found[name].verdict for name in ("knn", "linear", "ami")] == ["helped", "harmed", "no clear difference"]
     interval = ttest_rel([42.0, 43.1, 42.4], [40.0, 41.0, 40.5]).confidence_interval(0.95)
     assert found["knn"].interval == f"+2.00 [{interval.low:+.2f}, {interval.high:+.2f}]"
     (told,) = outcome(content)
     assert told.startswith("“with the tree”, against “without the tree”: helped KNN accuracy (+2.00 [")
     assert "; harmed linear accuracy (-1.00 [" in told
-    assert "; cannot be told for AMI (+0.000 [" in told
+    assert "; no clear difference in AMI (+0.000 [" in told
     assert told.endswith("differences with their 95 % intervals, over 3 seeds.")
 
 

@@ -67,7 +67,7 @@ def test_tree_is_seen_against_the_run_without_it_and_the_ceiling_beside_it(in_th
     assert [row["name"] for row in found["rows"]] == names
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Paired differences" in page
-    assert page.count("cannot be told</small>") + page.count("helped</small>") + page.count("harmed</small>") == 2
+    assert page.count("no clear difference</small>") + page.count("helped</small>") + page.count("harmed</small>") == 2
 
 
 def test_true_labels_are_no_flag_of_an_ablation(refused, custom):

@@ -196,7 +196,7 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
         assert line in said
     assert trials["hcsc"][1]["drawn"]["lr"] in page
     last = said.splitlines()[-1]
-    _, _, pair = last.partition("how much of hcsc's figures is its tree's: solo-hcsc ablate ")
+    _, _, pair = last.partition("to measure what the tree contributes to hcsc: solo-hcsc ablate ")
     flags, words = ablate.parse(shlex.split(pair))
     assert (flags.seeds, str(flags.test_dir), flags.evaluations, flags.knn) == ([0], "test", ["knn"], "--k 20")
     best = winner(Search(**found["search"]), "hcsc")

@@ -67,7 +67,7 @@ def test_ablation_has_its_tables_name_and_order(finish, tmp_path):
 def test_folder_of_something_else_is_refused_before_its_flags_are_read(finish, tmp_path):
     finish(variant("hcsc"))
     Study(plan(tmp_path, kind="ablate", subject="x")).conclude([])
-    with pytest.raises(UserError, match="has what solo-hcsc ablate made; give another folder"):
+    with pytest.raises(UserError, match="was written by solo-hcsc ablate; give another folder"):
         check_beside(tmp_path, "compare", [variant("hcsc")])
     with pytest.raises(UserError, match=r"hcsc was run with other flags \(hcsc, now swav\)"):
         check_beside(tmp_path, "ablate", [Variant("hcsc", ("--method", "swav"), 2, "hcsc")])
