@@ -16,7 +16,7 @@ PAPER = (3000, 2000, 1000)  # the prototypes of the paper's own row
 
 
 def components(_: Sequence[int]) -> dict[str, str]:
-    """Return tab:ablation. HP: hierarchical prototypes, IL and PL: instance and prototype loss, IS and PS: selections."""
+    """Return tab:ablation. HP: hierarchical prototypes, IL, PL: instance and prototype loss, IS, PS: selections."""
     return {
         "IL, PL (PCL)": "--hierarchy false --instance_selection false --prototype_selection false",
         "HP, IL, PL": "--instance_selection false --prototype_selection false",

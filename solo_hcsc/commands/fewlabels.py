@@ -40,7 +40,8 @@ def run(argv: Sequence[str]) -> None:
     train, val = (Embedder.load(flags.but(split=split)) for split in ("train", "val"))
     if max(flags.budgets) > drawn_from(train.images):
         raise UserError(
-            f"--budgets {max(flags.budgets)}: only {drawn_from(train.images)} of {train.images} images are drawn; give fewer"
+            f"--budgets {max(flags.budgets)}: a draw has only {drawn_from(train.images)} of {train.images} images; "
+            "give fewer"
         )
     (train, pool), (val, judged) = labelled([train, val], flags)
     print("choosing, training, judging ...", flush=True)
