@@ -19,7 +19,8 @@ from solo_hcsc.data.label_hierarchy import LabelLevel
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.clusters import clusters_by_level, same_class_share
 from solo_hcsc.evaluation.encoders import load_tree
-from solo_hcsc.evaluation.features import choose_labels, evaluated_images, same_data
+from solo_hcsc.evaluation.features import choose_labels, same_data
+from solo_hcsc.evaluation.images import evaluated_images
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
