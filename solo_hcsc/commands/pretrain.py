@@ -410,6 +410,8 @@ def refuse_early(argv: Sequence[str]) -> Flags | None:
         options_in(vars(flags))
     check_label_hierarchy(flags)
     if flags.resume_from_checkpoint is not None:
+        if flags.resume_from_checkpoint.is_dir():
+            raise UserError(f"{flags.resume_from_checkpoint}: a folder; give a file")
         newest_checkpoints(flags.resume_from_checkpoint)
     if flags.init_weights not in (None, "", "timm"):
         newest_checkpoints(Path(flags.init_weights))

@@ -400,7 +400,9 @@ def _architecture(path: Path, name: str | None, state: Weights) -> str:
         raise UserError(f"--encoder {name}: {path} was trained with {recorded}; leave the flag out")
     name = name or recorded or _recognised(state)
     if not name:
-        raise UserError(f"{path}: unknown architecture, and there is no args.json beside it; give --encoder")
+        raise UserError(
+            f"{path}: no encoder in it of a known architecture, and there is no args.json beside it; give --encoder"
+        )
     if name not in ENCODERS and not str(name).startswith(TIMM):
         where = path if path.suffix == EXPORTED else path.parent / "args.json"
         raise UserError(f"{where}: unknown encoder {name!r}; restore or remove this file")
