@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
-from solo_hcsc.framework.option_flags import add_option_flags
+from solo_hcsc.cli.parser import add_fields
 from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.options import PRESETS, Options, options_in
 
@@ -76,7 +76,7 @@ def test_presets_differ_as_documented():
 
 def test_any_option_of_a_preset_can_be_overridden_by_its_flag():
     parser = ArgumentParser()
-    add_option_flags(parser)
+    add_fields(parser, Options, PRESETS)
     flags = "--preset official --left_out removed --num_prototypes 9 4 --instance_selection false --symmetric"
     options = options_in(vars(parser.parse_args(flags.split())))
     assert (options.preset, options.left_out, options.query_cluster) == ("official", "removed", "assignment")
