@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.cli.errors import UserError, note, on_one_line
-from solo_hcsc.cli.files import read_json
+from solo_hcsc.cli.files import inside, read_json
 from solo_hcsc.data.detection import AnnotatedImage, box_within, objects
 
 
@@ -80,7 +80,7 @@ def _image(
     numbers: Mapping[Any, int],
     file: Path,
 ) -> AnnotatedImage:
-    width, height, name = image["width"], image["height"], str(image["file_name"])
+    width, height, name = image["width"], image["height"], inside(str(image["file_name"]), file)
     if name not in there and not (folder / name).is_file():
         raise UserError(f"{on_one_line(folder / name)}: this image of {file.name} is not there")
     kept, boxes = [], []

@@ -126,6 +126,10 @@ BROKEN_VOC = {
         "000004.xml: this annotation cannot be read",
     ),
     "no list": (lambda f: (f / "ImageSets/Main/test.txt").unlink(), "test.txt: cannot be read"),
+    "elsewhere": (
+        lambda f: (f / "ImageSets/Main/test.txt").write_text("../JPEGImages/2007_000004\n"),
+        "test.txt: '../JPEGImages/2007_000004' leads out of its folder",
+    ),
     "no number": (of_xml("<ymax>", "<ymax>x"), "000004.xml: an object whose bndbox is not four numbers"),
     "odd size": (of_xml("<width>48", "<width>wide"), "000004.xml: its size is not two numbers"),
     "half": (of_xml("</annotation>", ""), "000004.xml: not an annotation in XML"),
@@ -197,6 +201,10 @@ BROKEN_COCO = {
     "no file": (
         lambda f: (f / "annotations" / "instances_val2017.json").unlink(),
         "no annotations/instances_val2017.json",
+    ),
+    "elsewhere": (
+        of_json(lambda c: c["images"][0].update(file_name="../val2017/000000000000.jpg")),
+        "instances_val2017.json: '../val2017/000000000000.jpg' leads out of its folder",
     ),
     "no json": (lambda f: (f / "annotations" / "instances_val2017.json").write_text("{"), "not readable as JSON"),
     "no list": (of_json(lambda c: c.pop("images")), "not annotations as COCO has them (no list of images)"),
