@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -137,6 +138,13 @@ def unpack(archive: Path, folder: Path) -> None:
 def read_json(file: Path) -> Any:
     """A file's content; one line where it is not JSON."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"), parse_int=_whole)
     except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
+
+
+def _whole(digits: str) -> int:
+    """A number of a JSON file; one that no float can hold would end a later sum or a `:.2f` with a traceback."""
+    if len(digits) > sys.float_info.max_10_exp:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)

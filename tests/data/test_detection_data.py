@@ -224,7 +224,10 @@ BROKEN_COCO = {
     ),
     "area": (of_json(lambda c: c["annotations"][0].update(area=float("nan"))), "its area nan is no number of pixels"),
     "endless width": (of_json(lambda c: c["images"][0].update(width=float("inf"))), "not annotations as COCO has them"),
-    "endless box": (of_json(lambda c: c["annotations"][0].update(bbox=[10**400] * 4)), "not annotations as COCO has"),
+    "endless box": (
+        of_json(lambda c: c["annotations"][0].update(bbox=[10**400] * 4)),
+        "instances_val2017.json: not readable as JSON (a number of 401 digits)",
+    ),
     "nothing to find": (of_json(lambda c: c.update(annotations=[])), "no image of val2017 shows an object"),
 }
 
@@ -247,6 +250,7 @@ def test_box_without_width_is_left_out_with_a_note(tmp_path, capsys):
     assert "1 boxes without width or height are left out" in capsys.readouterr().err
 
 
+NOT_TEXT = "its counts are not text as COCO's tools write it"
 NO_OUTLINES = {  # of the first image, 48 x 60
     "gigantic run lengths": (
         {"size": [1048576, 1048576], "counts": [0, 2147483647]},
@@ -256,10 +260,6 @@ NO_OUTLINES = {  # of the first image, 48 x 60
     "too much": ({"size": [60, 48], "counts": [0, 2147483647]}, "its counts add up to 2147483647 pixels, not to 2880"),
     "too little": ({"size": [60, 48], "counts": [0, 9]}, "its counts add up to 9 pixels"),
     "nothing": ({"size": [60, 48], "counts": []}, "its counts add up to 0 pixels"),
-    "a number of 401 digits": (
-        {"size": [60, 48], "counts": [0, 10**400]},
-        "its counts add up to more than 10^30 pixels",
-    ),
     "negative": ({"size": [60, 48], "counts": [-1, 2881]}, "its counts are not whole numbers from 0"),
     "fraction": ({"size": [60, 48], "counts": [0.5, 2879.5]}, "its counts are not whole numbers"),
     "words": ({"size": [60, 48], "counts": ["0", "2880"]}, "its counts are not whole numbers"),
@@ -267,9 +267,9 @@ NO_OUTLINES = {  # of the first image, 48 x 60
     "text of another image": ({"size": [60, 48], "counts": "g03400000<"}, "its counts add up to 63 pixels"),
     "text with other letters": (
         {"size": [60, 48], "counts": "0\u00e9"},
-        "its counts are not text as COCO's tools write it",
+        NOT_TEXT,
     ),
-    "text without end": ({"size": [60, 48], "counts": "o" * 10**6}, "its counts are not text as COCO's tools write it"),
+    "text without end": ({"size": [60, 48], "counts": "o" * 10**6}, NOT_TEXT),
     "text that breaks off": ({"size": [60, 48], "counts": "0P"}, "its counts end within a number"),
     "text with a negative run": ({"size": [60, 48], "counts": "O"}, "its counts are not whole numbers from 0"),
     "two points": ([[0, 0, 9, 9]], "a polygon of it has 4 numbers; x and y of three points or more are expected"),
