@@ -9,6 +9,7 @@ from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.parser import Flags, at_least
 from solo_hcsc.commands._labelling import features_of, next_command, of_readable, picks_from_run, read_labels
+from solo_hcsc.data.cells import as_cell
 
 COLUMNS = ("rank", "path", "label", "reason")
 
@@ -38,7 +39,9 @@ def run(argv: Sequence[str]) -> None:
     ):
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
-        rows.writerows((rank, paths[one.image], "", one.reason) for rank, one in enumerate(picks, start=1))
+        rows.writerows(
+            (rank, as_cell(paths[one.image]), "", as_cell(one.reason)) for rank, one in enumerate(picks, start=1)
+        )
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
     print(f"{len(picks)} of {len(paths)} images to label{few}, the most telling first: {flags.out}")
     files = [*flags.already, flags.out]
