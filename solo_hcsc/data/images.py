@@ -82,7 +82,8 @@ def list_images(root: str | Path, below: bool = True) -> Listing:
     """
     found, others, seen = [], Counter[str](), set()
     endings = image_endings()
-    folders, links = [os.fspath(root)], []
+    folders = [os.fspath(root)]
+    links: list[str] = []
     while folders or links:
         folder = folders.pop() if folders else links.pop()
         try:
