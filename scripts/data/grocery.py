@@ -21,7 +21,7 @@ from pathlib import Path
 from PIL import Image
 
 from solo_hcsc.cli.errors import UserError, stop
-from solo_hcsc.cli.files import unpack_tar
+from solo_hcsc.cli.files import inside, unpack
 from solo_hcsc.cli.parser import Parser, at_least
 
 COMMIT = "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc"
@@ -114,7 +114,11 @@ def find(source: Path | None, unfinished: Path) -> Path:
     """The folder with the lists of the data set, unpacked if need be."""
     found = source or download(unfinished / "grocery.zip")
     if found.is_file():
-        found = unpack(found, unfinished / "unpacked")
+        archive, found = found, unfinished / "unpacked"
+        try:
+            unpack(archive, found)
+        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+            raise UserError(f"{archive}: not a whole tar or zip archive ({error}); get it again") from error
     lists = sorted(found.glob("**/classes.csv"))
     if not lists:
         raise UserError(f"{source or ADDRESS}: has no classes.csv; give a clone or an archive of the data set")
@@ -134,33 +138,24 @@ def download(file: Path) -> Path:
     return file
 
 
-def unpack(archive: Path, folder: Path) -> Path:
-    try:
-        if tarfile.is_tarfile(archive):
-            unpack_tar(archive, folder)
-        else:
-            with zipfile.ZipFile(archive) as zipped:
-                zipped.extractall(folder)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise UserError(f"{archive}: not a whole tar or zip archive ({error}); get it again") from error
-    return folder
-
-
 def lay_out(data: Path, folder: Path) -> None:
     """Writes `SPLIT/CLASS/NAME.jpg` and the classes' hierarchy."""
     try:
         with (data / "classes.csv").open(encoding="utf-8", newline="") as file:
             classes = {row[1]: (row[0], row[2]) for row in list(csv.reader(file))[1:]}  # names, fine and coarse
         parents: dict[str, str] = {}
+        photos: dict[Path, Path] = {}  # where each goes, and where it is
         for split in IMAGES:
             for line in (data / f"{split}.txt").read_text(encoding="utf-8").splitlines():
                 path, number = (part.strip() for part in line.split(",")[:2])
                 fine, coarse = classes[number]
-                target = folder / split / fine / Path(path).name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(data / path, target)
+                photo = data / inside(path, f"{split}.txt")
+                photos[folder / split / inside(fine, "classes.csv") / photo.name] = photo
                 # A coarse class of one fine class may have its name: then there is nothing between it and the top.
                 parents |= {coarse: Path(path).parts[1]} | ({fine: coarse} if fine != coarse else {})
+        for target, photo in photos.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(photo, target)
     except FileNotFoundError as error:
         missing = os.path.relpath(error.filename, data)
         raise UserError(f"{missing}: is missing in the data set; get it again") from error

@@ -1,5 +1,6 @@
 """How a command ends when its user asked for something that cannot be done."""
 
+import errno
 import os
 import re
 import sys
@@ -23,6 +24,17 @@ def on_one_line(text: object) -> str:
     """Return text for a message or a list: as it is, or with escapes where it has line breaks or invalid Unicode."""
     text = str(text)
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+UNUSABLE_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # what no other error of a path is like: nothing can be there
+
+
+def told_path(error: OSError, path: object = None) -> str:
+    """Return the line for an error of `UNUSABLE_PATH`; the path is that of the error if not given."""
+    shown = on_one_line(error.filename if path is None else path)
+    shown = shown if len(shown) <= 100 else f"{shown[:50]}...{shown[-40:]}"
+    reason = "a link that leads back to itself" if error.errno == errno.ELOOP else "this path is too long"
+    return f"{shown}: {reason}; give another one"
 
 
 def in_flags(text: str) -> str:

@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.errors import UserError, on_one_line
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -113,27 +115,44 @@ def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> It
                 path.rmdir()  # refused as soon as one has anything in it
 
 
-def unpack_tar(archive: Path, folder: Path) -> None:
-    """Write the files of a tar archive below a folder; links are left out, and a file outside of it is a `TarError`.
+def inside(name: str, where: object) -> str:
+    """Return a path that an archive or a list brings; refuse one that leads out of the folder it is relative to."""
+    if os.path.isabs(name) or os.path.splitdrive(name)[0] or ".." in name.replace(os.sep, "/").split("/"):
+        raise UserError(f"{where}: {on_one_line(name)!r} leads out of its folder; correct or remove it")
+    return name
 
-    Python's own filters do this from 3.10.12 and 3.11.4 on, which not every system has.
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the files of a tar or zip archive below a folder, or none if one would lie outside; leave out links.
+
+    Python's own filters for tar do this from 3.10.12 and 3.11.4 on, which not every system has.
     """
-    below = folder.resolve()
+    if not tarfile.is_tarfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for name in zipped.namelist():
+                inside(name, archive)
+            zipped.extractall(folder)
+        return
     with tarfile.open(archive) as tar:
-        for member in tar:
-            target = (below / member.name).resolve()
-            if not target.is_relative_to(below):
-                raise tarfile.TarError(f"{member.name} would be written outside of {folder}")
-            content = tar.extractfile(member) if member.isfile() else None
-            if content is not None:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with content, target.open("wb") as out:
-                    shutil.copyfileobj(content, out)
+        for member in (files := [member for member in tar.getmembers() if member.isfile()]):
+            inside(member.name, archive)
+        for member in files:
+            target = folder / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tar.extractfile(member) as content, target.open("wb") as out:  # type: ignore[union-attr]
+                shutil.copyfileobj(content, out)
 
 
 def read_json(file: Path) -> Any:
     """Return a file's content; refuse one that is not JSON."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"), parse_int=_whole)
     except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{file}: not readable as JSON ({error}); restore or remove it") from error
+
+
+def _whole(digits: str) -> int:
+    """A number of a JSON file; one that no float can hold would end a later sum or a `:.2f` with a traceback."""
+    if len(digits) > sys.float_info.max_10_exp:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)

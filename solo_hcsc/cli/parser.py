@@ -5,12 +5,14 @@ import difflib
 import math
 import re
 import shlex
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from solo_hcsc.cli.console import width
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.errors import UNUSABLE_PATH, UserError, on_one_line, told_path
 
 Settings = TypeVar("Settings")
 
@@ -160,8 +162,11 @@ class Parser(_Container, argparse.ArgumentParser):
         words = [in_our_words(word) for word in argv]
         flags, others = self.parse_known_args(words)
         for action in self._actions:
+            value = getattr(flags, action.dest, None)
+            for path in value if isinstance(value, list) else [value]:
+                if isinstance(path, Path):
+                    _check_path(f"--{action.dest} " if action.option_strings else "", path)
             if (bound := getattr(action, "bound", None)) is not None:
-                value = getattr(flags, action.dest)
                 for number in value if isinstance(value, Sequence) else [value]:
                     if isinstance(number, int | float) and not (math.isfinite(number) and bound.allows(number)):
                         shown = f"{number:g}" if isinstance(number, float) else number
@@ -193,6 +198,18 @@ class Parser(_Container, argparse.ArgumentParser):
         """Leave flags of solo-learn that mean nothing in a command out of its help."""
         for dest in dests:
             self.change(dest, help=argparse.SUPPRESS)
+
+
+def _check_path(flag: str, path: Path) -> None:
+    """Refuse a path that no file can have, and what a command would wait for without end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in UNUSABLE_PATH:
+            raise UserError(f"{flag}{told_path(error, path)}") from error
+        return
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        raise UserError(f"{flag}{on_one_line(path)}: is a pipe or a socket; give a file or a folder")
 
 
 def _explain(word: str, known: Iterable[str]) -> str:

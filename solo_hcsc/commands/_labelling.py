@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.parser import Flags, take
+from solo_hcsc.data.cells import from_cell
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +87,7 @@ def _rows(flag: str, file: Path) -> list[tuple[str, str]]:
             missing = {"path", "label"} - {*(reader.fieldnames or ())}
             if missing:
                 raise UserError(f"{flag} {file}: no column {min(missing)}; it takes a CSV with columns path and label")
-            return [(row["path"] or "", (row["label"] or "").strip()) for row in reader]
+            return [(from_cell(row["path"] or ""), from_cell(row["label"] or "").strip()) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a CSV file"
         raise UserError(f"{flag} {file}: cannot be read ({reason}); give a file as `pick` writes it") from error

@@ -16,6 +16,7 @@ from solo_hcsc.commands._labelling import (
     picks_from_run,
     read_labels,
 )
+from solo_hcsc.data.cells import as_cell
 from solo_hcsc.evaluation.images import check_embedded
 
 COLUMNS = ("rank", "path", "label", "reason")
@@ -48,7 +49,9 @@ def run(argv: Sequence[str]) -> None:
     ):
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
-        rows.writerows((rank, paths[one.image], "", one.reason) for rank, one in enumerate(picks, start=1))
+        rows.writerows(
+            (rank, as_cell(paths[one.image]), "", as_cell(one.reason)) for rank, one in enumerate(picks, start=1)
+        )
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
     print(f"{len(picks)} of {len(paths)} images to label{few}, the most informative first: {flags.out}")
     files = [*flags.already, flags.out]

@@ -11,6 +11,7 @@ from solo_hcsc.cli.files import check_folder_to_write, written_together
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.parser import SHARE, Flags
 from solo_hcsc.commands._labelling import check_labels, features_of, next_command, of_readable, read_labels
+from solo_hcsc.data.cells import as_cell
 from solo_hcsc.evaluation.images import check_embedded
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ def write(flags: Namespace, paths: list[str], names: "np.ndarray", shares: "np.n
     unsure = order[: round(flags.abstain * (len(paths) - len(given)))]
     labels = pa.array(names[shares.argmax(axis=1)], pa.string(), mask=np.isin(np.arange(len(paths)), unsure))
     rows = pa.table({"path": paths, "label": labels, "confidence": confidence.round(4), "given": known})
+    cells = {name: [one and as_cell(one) for one in rows[name].to_pylist()] for name in ("path", "label")}
     with written_together(flags.out, NAMES) as (text, binary):
-        csv.write_csv(rows, text)
+        csv.write_csv(pa.table(cells | {name: rows[name] for name in rows.column_names[2:]}), text)
         parquet.write_table(rows, binary)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.cli.errors import UserError, note, on_one_line
-from solo_hcsc.cli.files import read_json
+from solo_hcsc.cli.files import inside, read_json
 from solo_hcsc.data.detection import AnnotatedImage, box_within, objects
 
 
@@ -45,7 +45,7 @@ def read_coco(
             _image(image, each[image["id"]], folder, there, numbers, file)
             for image in sorted(images, key=lambda image: image["id"])
         ]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(f"{file}: not annotations as COCO has them ({type(error).__name__}: {error})") from error
     if not any((~image.objects.ignored).any() for image in found):
         raise UserError(f"{file}: no image of {split} shows an object")
@@ -80,10 +80,10 @@ def _image(
     numbers: Mapping[Any, int],
     file: Path,
 ) -> AnnotatedImage:
-    width, height, name = image["width"], image["height"], str(image["file_name"])
+    width, height, name = image["width"], image["height"], inside(str(image["file_name"]), file)
     if name not in there and not (folder / name).is_file():
         raise UserError(f"{on_one_line(folder / name)}: this image of {file.name} is not there")
-    kept, boxes = [], []
+    kept, boxes, crowds, areas = [], [], [], []
     for one in annotations:
         where = f"{file}: annotation {one['id']} of {name}"
         if one["category_id"] not in numbers:
@@ -95,10 +95,11 @@ def _image(
             raise UserError(f"{on_one_line(where)}: its bbox {one['bbox']} has no area")
         boxes.append(box_within([left, top, left + wide, top + high], width, height, where))
         kept.append(one)
-    crowds = [bool(one.get("iscrowd", 0)) for one in kept]
-    areas = [
-        float(one.get("area", (box[2] - box[0]) * (box[3] - box[1]))) for one, box in zip(kept, boxes, strict=True)
-    ]
+        crowds.append(bool(one.get("iscrowd", 0)))
+        area = float(one.get("area", (boxes[-1][2] - boxes[-1][0]) * (boxes[-1][3] - boxes[-1][1])))
+        if not 0 <= area < math.inf:
+            raise UserError(f"{on_one_line(where)}: its area {area:g} is no number of pixels")
+        areas.append(area)
     outlines = [one["segmentation"] for one in kept if one.get("segmentation")]
     labels = [numbers[one["category_id"]] for one in kept]
     shown = objects(boxes, labels, crowds, crowds, areas, outlines if len(outlines) == len(kept) else ())

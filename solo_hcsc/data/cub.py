@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.files import inside
 from solo_hcsc.data.lists import ListedImages
 
 FOLDER = "CUB_200_2011"  # the name under which the archive unpacks
@@ -38,7 +39,7 @@ def read_parts(folder: Path, transform: Callable) -> tuple[ListedImages, ListedI
             raise UserError(f"{label_where}: class {on_one_line(label)} is not in classes.txt; restore the lists")
         if split not in parts:
             raise UserError(f"{split_where}: {on_one_line(split)!r} is neither 1 (training) nor 0 (test)")
-        path = folder / "images" / image
+        path = folder / "images" / inside(image, where)
         if not path.is_file():
             raise UserError(f"{where}: there is no file {on_one_line(path)}; unpack the archive again")
         parts[split].append((str(path), numbers[label]))

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.images import Skipped, read_image
+from solo_hcsc.data.outlines import check_outline, encoded
 
 _SLACK = 1.0  # pixels by which a box may stick out of its image: rounding, and boxes of VOC that begin at 0
 
@@ -189,24 +190,21 @@ def with_objects(images: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:
     return [image for image in images if not image.objects.crowds.all()]
 
 
-def refuse_without_outlines(images: Sequence[AnnotatedImage], where: object) -> None:
-    """Masks need an outline of every object."""
+def check_outlines(images: Sequence[AnnotatedImage], where: object) -> None:
+    """Refuse images unless every object has an outline that masks can be made of."""
     for image in images:
         if len(image.objects.outlines) != len(image.objects):
             raise UserError(
                 f"{on_one_line(where)}: objects of {image.file.name} have no segmentation; use --masks false"
             )
-
-
-def encoded(outline: Any, width: int, height: int) -> dict[str, Any]:
-    """COCO's compressed run lengths of an outline, which may be polygons or run lengths of either kind."""
-    from pycocotools import mask
-
-    if isinstance(outline, list):
-        return mask.merge(mask.frPyObjects(outline, height, width))
-    if isinstance(outline["counts"], list):
-        return mask.frPyObjects(outline, height, width)
-    return outline
+        for number, outline in enumerate(image.objects.outlines, 1):
+            try:
+                check_outline(outline, image.width, image.height)
+            except ValueError as error:
+                raise UserError(
+                    f"{on_one_line(where)}: segmentation {number} of {on_one_line(image.file)}: "
+                    f"{on_one_line(error)}; correct it, or use --masks false"
+                ) from error
 
 
 def _masks(shown: Objects, item: AnnotatedImage, size: tuple[int, int], flipped: bool) -> np.ndarray:

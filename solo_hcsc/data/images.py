@@ -69,23 +69,35 @@ class Listing:
 
 
 def list_images(root: str | Path, below: bool = True) -> Listing:
-    """List the images in `root` and, unless `below` is false, in its folders; follow links, leave out hidden files."""
-    found, others, folders = [], Counter[str](), [os.fspath(root)]
+    """List the images in `root` and, unless `below` is false, in its folders; leave out hidden files.
+
+    Links are followed, but each folder is looked at once, by the path without a link if there is one.
+    """
+    found, others, seen = [], Counter[str](), set()
     endings = image_endings()
-    while folders:
+    folders = [os.fspath(root)]
+    links: list[str] = []
+    while folders or links:
+        folder = folders.pop() if folders else links.pop()
         try:
-            entries = list(os.scandir(folders.pop()))
+            status, entries = os.stat(folder), list(os.scandir(folder))
         except OSError as error:
             unlistable(error)
-        for entry in (entry for entry in entries if not entry.name.startswith(".")):
-            if entry.is_dir():
-                folders += [entry.path] if below and not _leads_back(Path(entry.path)) else []
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in sorted(entries, key=lambda entry: entry.name, reverse=True):  # the first one is popped first
+            if entry.name.startswith("."):
+                continue
+            if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
+                if below and not _leads_back(Path(entry.path)):
+                    (links if entry.is_symlink() else folders).append(entry.path)
                 continue
             ending = os.path.splitext(entry.name)[1].lower()
             if ending not in endings:
                 others[ending] += 1
                 continue
-            if not entry.is_file():  # known without another look at the disk, but for links
+            if not entry.is_file(follow_symlinks=False):  # known without another look at the disk
                 _refuse_pipe(entry.path)
             found.append(entry.path)
     return Listing(sorted(found), others)

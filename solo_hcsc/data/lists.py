@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.files import inside
 from solo_hcsc.data.images import read_image
 
 _LINE = re.compile(r"(.*[^ \t,])[ \t,]+([^ \t,]+)")  # a path may have commas and spaces of its own: the last one counts
@@ -88,4 +89,4 @@ def _parse(line: str, where: str) -> tuple[str, int]:
         raise UserError(
             f"{where}: {on_one_line(label)[:80]} is not a label; a class number from 0 to 99999 is expected"
         )
-    return path, int(label)
+    return inside(path, where), int(label)

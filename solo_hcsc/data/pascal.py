@@ -10,6 +10,7 @@ from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.files import inside
 from solo_hcsc.cli.parser import nearest
 from solo_hcsc.data.detection import AnnotatedImage, box_within, objects
 from solo_hcsc.data.images import read_image
@@ -79,7 +80,7 @@ def _read_names(file: Path) -> list[str]:
         raise UserError(f"{file}: cannot be read ({error.strerror}); it names the images") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: not a text file; it names the images, one in each line") from error
-    names = [name.strip() for name in names if name.strip()]
+    names = [inside(name.strip(), file) for name in names if name.strip()]
     if not names:
         raise UserError(f"{file}: empty; it names the images, one in each line")
     return names

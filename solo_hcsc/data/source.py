@@ -17,6 +17,7 @@ FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
 _OWN_COLOURS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100")  # solo-learn's, whatever the flags say
 _OWN_SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96}  # of the images themselves, in pixels
+_LARGEST = 65_535  # pixels, of a JPEG
 _NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
 # What solo-learn normalises by: the deviation of red is its own, 0.228.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
@@ -214,7 +215,7 @@ def recorded(name: str, value: Any) -> Any:
     numbers = [*value] if isinstance(value, list) else []
     valid = {
         "dataset": value in (*DATASETS, "voc07", "places205", "cub"),
-        "crop_size": bool(numbers) and all(isinstance(side, int) and side > 0 for side in numbers),
+        "crop_size": bool(numbers) and all(isinstance(side, int) and 0 < side <= _LARGEST for side in numbers),
         "class_level": value == "leaf" or (isinstance(value, int) and value > 0),
     }
     colours = len(numbers) == 3 and all(isinstance(one, int | float) for one in numbers)

@@ -21,8 +21,8 @@ from solo_hcsc.data.detection import (
     AnnotatedImage,
     DetectionImages,
     Sizes,
+    check_outlines,
     collate,
-    refuse_without_outlines,
     with_objects,
 )
 from solo_hcsc.data.images import OrSkipped, Skipped, SkipUnreadable, UnreadableFiles
@@ -93,7 +93,7 @@ class DetectionData:
         if find_spec("pycocotools") is None:
             raise UserError("masks need pycocotools; run: pip install 'solo_hcsc[coco]', or use --masks false")
         for images in (self.train, self.test):
-            refuse_without_outlines(images, "--masks true")
+            check_outlines(images, "--masks true")
 
 
 class Detection:

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from solo_hcsc.data.detection import AnnotatedImage, encoded
+from solo_hcsc.data.detection import AnnotatedImage
+from solo_hcsc.data.outlines import encoded
 from solo_hcsc.evaluation.average_precision import area
 from solo_hcsc.evaluation.detecting import Detections
 

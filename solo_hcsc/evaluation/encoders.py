@@ -76,6 +76,17 @@ _PLACES = ("encoder.", "backbone.", "module.encoder_q.", "encoder_q.", "module."
 _HEADS = ("fc", "_fc", "head", "heads", "head_dist", "classifier", "projection_head", "prototypes")
 _COUNTER = "num_batches_tracked"  # of batch norm; not in weights from before PyTorch 0.4.1, nor used in evaluation
 Weights = dict[str, Any]
+# What making a model by settings raises that no run writes: of the wrong type, or larger than the memory.
+_MAKING_ERRORS = (
+    TypeError,
+    LookupError,
+    AttributeError,
+    ValueError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+    AssertionError,
+)
 
 
 def load_encoder(
@@ -302,6 +313,8 @@ def load_method(path: Path) -> LightningModule:
     flags, methods = recorded_flags(path), load_methods()
     method = flags.get("method")
     _check_equal(path, flags)
+    if not isinstance(method, str):
+        method = None
     if method and method not in methods and "solo_learn" in flags:
         raise UserError(
             f"{path}: solo-learn {RELEASE}, which computes here, has no {method}; only this run's encoder can be used"
@@ -311,8 +324,9 @@ def load_method(path: Path) -> LightningModule:
     checkpoint = load_checkpoint(path)
     try:
         model = methods[method](**_arguments(flags, checkpoint))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({error})") from error
+    except _MAKING_ERRORS as error:
+        reason = on_one_line((str(error) or type(error).__name__).splitlines()[0])[:150]
+        raise UserError(f"{path.parent / 'args.json'}: does not describe a {method} run ({reason})") from error
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     try:
         model.load_state_dict(_named_as_ours(weights_in(checkpoint, path)))

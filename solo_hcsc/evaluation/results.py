@@ -166,8 +166,15 @@ def read_metrics(file: Path, wanted: Callable[[str], bool]) -> dict[str, dict[in
             for row in csv.DictReader(lines):
                 for name, value in row.items():
                     if value and wanted(name or "") and math.isfinite(float(value)):
-                        found.setdefault(name, {})[int(row["epoch"])] = float(value)
+                        found.setdefault(name, {})[_epoch(row["epoch"])] = float(value)
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         raise UserError(f"{file}: not what a run writes ({reason}); restore or remove it") from error
     return found
+
+
+def _epoch(text: str) -> int:
+    """An epoch of metrics.csv; one that no run reaches would end a curve's drawing with a traceback."""
+    if len(text) > 9:
+        raise ValueError(f"epoch {text[:20]}...")
+    return int(text)

@@ -237,7 +237,7 @@ class Hierarchy:
             return cls(tuple(levels), tensors.get("assignments"))
         except KeyError as error:
             raise ValueError(f"{path}: not a tree that Hierarchy.save wrote; it has no {error}") from None
-        except (SafetensorError, TypeError, ValueError) as error:
+        except (SafetensorError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not a tree that Hierarchy.save wrote ({error})") from None
 
 

@@ -112,8 +112,18 @@ class TreeBuffers(nn.Module):
         }
 
     def set_facts(self, facts: dict[str, Any]) -> None:
-        self.kept, self.highest, self.epoch = tuple(facts["kept"]), tuple(facts["highest"]), facts["epoch"]
-        self._statistics = [(int(dropped), float(objective)) for dropped, objective in facts["statistics"]]
+        """Take over what `facts` gave; `ValueError` where it does not fit the buffers, of a file that was changed."""
+        kept, highest, epoch = tuple(facts["kept"]), tuple(facts["highest"]), facts["epoch"]
+        statistics = [(int(dropped), float(objective)) for dropped, objective in facts["statistics"]]
+        if not {*map(type, (*kept, *highest, epoch))} <= {int}:
+            raise ValueError("its tree's kept, highest and epoch are not whole numbers")
+        levels = len(self.num_prototypes) if kept else 0
+        if not len(kept) == len(highest) == len(statistics) == levels or not all(
+            -1 <= last < most and 0 < count <= most
+            for last, count, most in zip(highest, kept, self.num_prototypes, strict=False)
+        ):
+            raise ValueError(f"its tree has {kept} clusters, where {self.num_prototypes} is the most that it may have")
+        self.kept, self.highest, self.epoch, self._statistics = kept, highest, epoch, statistics
         self._forget_chances()
 
     def _forget_chances(self) -> None:

@@ -897,6 +897,8 @@
     const each = (name) => Array.from({ length: levels }, (_, i) => `${name}_${i + 1}`);
     const head = ["path", ...(labelled ? ["label"] : []), ...each("cluster"), ...each("similarity"), "outlier"];
     if (suspects) head.push("suggested", "margin");
+    // What a spreadsheet would take for a formula gets an apostrophe, as in data/cells.py, which takes it away.
+    const cell = (value) => (typeof value === "string" && /^'*[=+\-@\t\r\n]/.test(value) ? `'${value}` : value);
     const quoted = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
     const lines = all.map((image) => {
       const { path, label, cosines } = factsOf(image);
@@ -904,7 +906,7 @@
       for (let level = 1; level <= levels; level++) line.push(nodes.number[nodeOfImage(image, level)]);
       line.push(...cosines.map((one) => one / 1000), isOutlier(image));
       if (suspects) line.push(classes[suspectOf(image).suggested], suspectOf(image).margin / 1000);
-      return line.map(quoted).join(",");
+      return line.map(cell).map(quoted).join(",");
     });
     const file = new Blob([`${[head.join(","), ...lines].join("\n")}\n`], { type: "text/csv" });
     const at = state.node ? `cluster-${address(state.node)}` : "all";

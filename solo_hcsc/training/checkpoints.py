@@ -120,7 +120,18 @@ def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     inner = checkpoint.get("state_dict", checkpoint.get("model", checkpoint))
     if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
+    for name, value in inner.items():
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided and not _is_stored(value):
+            raise UserError(
+                f"{path}: {on_one_line(name)} has shape {tuple(value.shape)}, and fewer numbers than that are in the "
+                "file (an expanded tensor); save it with .contiguous()"
+            )
     return without_twins({str(key): value for key, value in inner.items()})
+
+
+def _is_stored(value: torch.Tensor) -> bool:
+    """Whether all numbers of a tensor are in its file: looking at the others may take hours."""
+    return value.device.type == "meta" or value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def _refusal(error: Exception) -> str:

@@ -87,6 +87,8 @@ def _exported(file: Path) -> dict[str, Any]:
         with safe_open(file, "np") as content:
             known = content.metadata() or {}
         return {name: json.loads(known[name]) for name in _KNOWN if name in known}
+    except RecursionError as error:
+        raise UserError(f"{file}: not a readable checkpoint: its metadata are nested too deeply") from error
     except (SafetensorError, OSError, ValueError):  # `load_checkpoint` says so
         return {}
 

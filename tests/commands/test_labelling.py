@@ -143,3 +143,25 @@ def test_tree_is_the_runs_own_unless_it_has_none(hcsc_run, untrained, images, tm
     ):
         run_here("pick", run, "--tree", tree, *flags)
         assert f"picking from {said}\n" in capfd.readouterr().out
+
+
+def test_formulas_in_names_and_labels_are_none_in_a_spreadsheet_and_come_back_as_they_were(untrained, tmp_path):
+    names = ("=cmd|' !A0", "-x", "+x", "@x", "'=x", "'tis")
+    make_images(tmp_path / "images", classes=len(names), per_class=3)
+    for number, name in enumerate(names):
+        (tmp_path / "images" / f"class {number}").rename(tmp_path / "images" / name)
+    flags = [untrained, "--data_dir", tmp_path / "images", "--crop_size", 32, *SMALL]
+    run_here("pick", *flags, "--budget", 18, "--out", tmp_path / "picked.csv")
+    picked = [row["path"] for row in rows(tmp_path / "picked.csv")]
+    assert len(picked) == 18
+    assert not any(path[0] in "=+-@" for path in picked)
+    # As a user fills it in: whole cells are copied, and one class is typed without an apostrophe.
+    filled = [(path, path.split("/")[0] if "cmd" not in path else "=typed") for path in picked]
+    run_here("spread", *flags, "--labels", write(tmp_path / "filled.csv", filled), "--out", tmp_path / "one")
+    run_here("spread", *flags, "--labels", tmp_path / "one" / "labels.csv", "--out", tmp_path / "two")
+    for folder in ("one", "two"):
+        assert not any(cell[0] in "=+-@" for row in rows(tmp_path / folder / "labels.csv") for cell in row.values())
+        found = pandas.read_parquet(tmp_path / folder / "labels.parquet")
+        truth = {f"{name}/{number}.png": name for name in names for number in range(3)}
+        truth |= {f"{names[0]}/{number}.png": "=typed" for number in range(3)}
+        assert dict(zip(found.path, found.label, strict=True)) == truth

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scenes import annotate, make_coco, make_voc
+from pycocotools import mask as coco_mask
+from scenes import annotate, make_coco, make_voc, run_lengths
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.coco import read_coco
 from solo_hcsc.data.detection import AnnotatedImage, DetectionImages, Sizes, collate, few, objects, with_objects
+from solo_hcsc.data.outlines import check_outline, encoded
 from solo_hcsc.data.pascal import CLASSES, read_boxes
 from solo_hcsc.evaluation.detection import DetectionData
 
@@ -126,6 +128,10 @@ BROKEN_VOC = {
         "000004.xml: this annotation cannot be read",
     ),
     "no list": (lambda f: (f / "ImageSets/Main/test.txt").unlink(), "test.txt: cannot be read"),
+    "elsewhere": (
+        lambda f: (f / "ImageSets/Main/test.txt").write_text("../JPEGImages/2007_000004\n"),
+        "test.txt: '../JPEGImages/2007_000004' leads out of its folder",
+    ),
     "no number": (of_xml("<ymax>", "<ymax>x"), "000004.xml: an object whose bndbox is not four numbers"),
     "odd size": (of_xml("<width>48", "<width>wide"), "000004.xml: its size is not two numbers"),
     "half": (of_xml("</annotation>", ""), "000004.xml: not an annotation in XML"),
@@ -198,6 +204,10 @@ BROKEN_COCO = {
         lambda f: (f / "annotations" / "instances_val2017.json").unlink(),
         "no annotations/instances_val2017.json",
     ),
+    "elsewhere": (
+        of_json(lambda c: c["images"][0].update(file_name="../val2017/000000000000.jpg")),
+        "instances_val2017.json: '../val2017/000000000000.jpg' leads out of its folder",
+    ),
     "no json": (lambda f: (f / "annotations" / "instances_val2017.json").write_text("{"), "not readable as JSON"),
     "no list": (of_json(lambda c: c.pop("images")), "not annotations as COCO has them (no list of images)"),
     "no box": (
@@ -211,6 +221,12 @@ BROKEN_COCO = {
     "other classes": (
         of_json(lambda c: c["categories"][1].update(name="cow")),
         "its categories are not those of the training images",
+    ),
+    "area": (of_json(lambda c: c["annotations"][0].update(area=float("nan"))), "its area nan is no number of pixels"),
+    "endless width": (of_json(lambda c: c["images"][0].update(width=float("inf"))), "not annotations as COCO has them"),
+    "endless box": (
+        of_json(lambda c: c["annotations"][0].update(bbox=[10**400] * 4)),
+        "instances_val2017.json: not readable as JSON (a number of 401 digits)",
     ),
     "nothing to find": (of_json(lambda c: c.update(annotations=[])), "no image of val2017 shows an object"),
 }
@@ -232,3 +248,64 @@ def test_box_without_width_is_left_out_with_a_note(tmp_path, capsys):
     images, _ = read_coco(folder, "val2017")
     assert len(images[0].objects) == 1
     assert "1 boxes without width or height are left out" in capsys.readouterr().err
+
+
+NOT_TEXT = "its counts are not text as COCO's tools write it"
+NO_OUTLINES = {  # of the first image, 48 x 60
+    "gigantic run lengths": (
+        {"size": [1048576, 1048576], "counts": [0, 2147483647]},
+        "its size is [1048576, 1048576], not [60, 48]",
+    ),
+    "another size": ({"size": [48, 60], "counts": [0, 2880]}, "its size is [48, 60], not [60, 48]"),
+    "too much": ({"size": [60, 48], "counts": [0, 2147483647]}, "its counts add up to 2147483647 pixels, not to 2880"),
+    "too little": ({"size": [60, 48], "counts": [0, 9]}, "its counts add up to 9 pixels"),
+    "nothing": ({"size": [60, 48], "counts": []}, "its counts add up to 0 pixels"),
+    "negative": ({"size": [60, 48], "counts": [-1, 2881]}, "its counts are not whole numbers from 0"),
+    "fraction": ({"size": [60, 48], "counts": [0.5, 2879.5]}, "its counts are not whole numbers"),
+    "words": ({"size": [60, 48], "counts": ["0", "2880"]}, "its counts are not whole numbers"),
+    "no counts": ({"size": [60, 48]}, "it is neither polygons nor run lengths with size and counts"),
+    "text of another image": ({"size": [60, 48], "counts": "g03400000<"}, "its counts add up to 63 pixels"),
+    "text with other letters": (
+        {"size": [60, 48], "counts": "0\u00e9"},
+        NOT_TEXT,
+    ),
+    "text without end": ({"size": [60, 48], "counts": "o" * 10**6}, NOT_TEXT),
+    "text that breaks off": ({"size": [60, 48], "counts": "0P"}, "its counts end within a number"),
+    "text with a negative run": ({"size": [60, 48], "counts": "O"}, "its counts are not whole numbers from 0"),
+    "two points": ([[0, 0, 9, 9]], "a polygon of it has 4 numbers; x and y of three points or more are expected"),
+    "a box for a polygon": ([[0, 0, 9, 9], [0, 0, 9, 0, 9, 9]], "a polygon of it has 4 numbers"),
+    "half a point": ([[0, 0, 9, 0, 9, 9, 5]], "a polygon of it has 7 numbers"),
+    "no polygon": ([0, 0, 9, 0, 9, 9], "a polygon of it is not a list of numbers"),
+    "polygon of words": ([["0", "0", "9", "0", "9", "9"]], "a polygon of it is not a list of numbers"),
+    "NaN": ([[0, 0, 9, 0, 9, float("nan")]], "a polygon of it is far outside of the image of 48 x 60 pixels"),
+    "far away": ([[0, 0, 1e9, 0, 9, 9]], "a polygon of it is far outside of the image of 48 x 60 pixels"),
+    "text": ("g03400000<", "it is neither polygons nor run lengths"),
+}
+
+
+@pytest.mark.parametrize("case", NO_OUTLINES)
+def test_segmentation_that_is_none_is_refused_before_pycocotools_sees_it(case, tmp_path):
+    folder = make_coco(tmp_path)
+    outline, reason = NO_OUTLINES[case]
+    of_json(lambda c: c["annotations"][1].update(segmentation=outline))(folder)
+    data = DetectionData.read("coco", folder, "train2017", "val2017")
+    with pytest.raises(UserError) as refusal:
+        data.check_masks()
+    assert f"segmentation 2 of {folder}/val2017/000000000000.jpg: {reason}" in str(refusal.value)
+    assert str(refusal.value).endswith("; correct it, or use --masks false")
+    with pytest.raises(ValueError, match="it"):
+        encoded(outline, 48, 60)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_outlines_of_every_kind_give_the_mask_they_are_of(seed):
+    """Compressed run lengths are those of COCO's own tools: the check reads all of them."""
+    random = np.random.default_rng(seed)
+    height, width = random.integers(1, 90, 2).tolist()
+    mask = random.random((height, width)) < (0.0, 1.0, 0.5, 0.01)[seed % 4]
+    compressed = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
+    for outline in (run_lengths(mask), compressed | {"counts": compressed["counts"].decode()}):
+        check_outline(outline, width, height)
+        np.testing.assert_array_equal(coco_mask.decode(encoded(outline, width, height)), mask)
+    polygon = [[0, 0, width, 0, width, height, 0, height]]
+    assert coco_mask.decode(encoded(polygon, width, height)).all()

@@ -73,6 +73,8 @@ BAD_LISTS = {
     "empty": ("\n \n", "list.csv: the list is empty"),
     "no label": ("x.jpg,0\nx.jpg\n", "list.csv, line 2: no label after x.jpg"),
     "label of words": ("x.jpg,abbey", "list.csv, line 1: abbey is not a label"),
+    "elsewhere": ("x.jpg,0\n../a/x.jpg 0\n", "list.csv, line 2: '../a/x.jpg' leads out of its folder"),
+    "absolute": ("/a/x.jpg,0", "list.csv, line 1: '/a/x.jpg' leads out of its folder"),
     "negative label": ("\nx.jpg,-1", "list.csv, line 2: -1 is not a label"),
     "fraction": ("x.jpg 1.0", "1.0 is not a label"),
     "other digits": ("x.jpg,٣", "٣ is not a label"),

@@ -210,6 +210,7 @@ BROKEN_LISTS = {
     "missing list": (lambda folder: (folder / "classes.txt").unlink(), "classes.txt: cannot be read (No such file"),
     "binary list": (lambda folder: (folder / "classes.txt").write_bytes(b"\xff\xfe"), "classes.txt: not a text file"),
     "half a line": (replace("image_class_labels.txt", "3 3\n", "3\n"), "image_class_labels.txt, line 3: '3' is not"),
+    "elsewhere": (replace("images.txt", "1 001", "1 ../../001"), "images.txt, line 1: '../../001.Black_footed_Alb"),
     "no number": (replace("images.txt", "2 002", "two 002"), "images.txt, line 2: 'two 002.Laysan_"),
     "twice": (replace("images.txt", "\n3 ", "\n2 "), "images.txt, line 3: number 2 appears twice"),
     "no label": (replace("image_class_labels.txt", "5 2\n", ""), "images.txt, line 5: image 5 is not in image_class_"),

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from benchmarks.browser import chromium
+from solo_hcsc.data.cells import as_cell, from_cell
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.evaluation.embedding import Embeddings
 from solo_hcsc.report import explore
@@ -270,6 +272,19 @@ def test_saved_table_is_the_shown_selection(tab, found, folder, tmp_path):
         assert row["outlier"] == str(found.outliers[image]).lower()
     outliers = [row["outlier"] for row in rows]
     assert outliers == sorted(outliers)  # come last
+
+
+def test_saved_formulas_are_none_in_a_spreadsheet_and_read_back_as_they_were(browser, tmp_path):
+    names = ["=1+2", "-x", "+x", "@x", "\tx", "'=x", "''-x", "'tis", 'a "b", =c']
+    found = replace(made(len(names)), paths=[f"{name}/1.png" for name in names], labels=names)
+    folder = write(tmp_path / "page", found)
+    show(browser, folder)
+    _, rows = saved(browser, tmp_path)
+    assert sorted(from_cell(row["label"]) for row in rows) == sorted(names)
+    assert {from_cell(row["path"]) for row in rows} == {*found.paths}
+    for row in rows:
+        assert row["path"] == as_cell(from_cell(row["path"]))
+        assert row["path"][0] not in "=+-@\t"
 
 
 def test_likely_mislabelled_images_are_the_planted_ones(tab, found, folder, tmp_path):

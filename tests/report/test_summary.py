@@ -236,7 +236,10 @@ def test_result_that_no_evaluation_wrote_is_named(name, value, tmp_path, refused
     assert f"{tmp_path / 'knn.json'}: not what an evaluation writes" in refused("summary", tmp_path)
 
 
-@pytest.mark.parametrize("content", ["{", '{"evaluation": "knn", "metrics"', "\x00", "[" * 100_000])
+CORRUPT = ["{", '{"evaluation": "knn", "metrics"', "\x00", "[" * 100_000, f'{{"metrics": 1{"0" * 400}}}']
+
+
+@pytest.mark.parametrize("content", CORRUPT)
 def test_corrupt_result_is_named(content, tmp_path, refused):
     (tmp_path / "good.json").write_text(json.dumps(result()))
     (tmp_path / "knn.json").write_text(content)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import module_from_spec, spec_from_file_location
@@ -15,6 +16,8 @@ import pytest
 from PIL import Image
 from tiny import ROOT
 
+from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import unpack
 from solo_hcsc.data.label_hierarchy import levels, read
 
 SCRIPT = ROOT / "scripts" / "data" / "grocery.py"
@@ -89,10 +92,51 @@ def test_photos_lie_in_the_folders_of_their_fine_classes(kind, clone, tmp_path, 
 
 
 def test_archive_that_writes_elsewhere_is_refused(clone, tmp_path, monkeypatch, capfd):
+    file = clone / "GroceryStoreDataset-master" / "dataset" / "classes.csv"
     with tarfile.open(tmp_path / "bad.tar", "w") as tar:
-        tar.add(clone / "GroceryStoreDataset-master" / "dataset" / "classes.csv", "../../classes.csv")
-    line = refusal(monkeypatch, capfd, tmp_path / "bad.tar")
-    assert "../../classes.csv would be written outside of" in line
+        tar.add(file, "../../classes.csv")
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as zipped:
+        zipped.write(file, "../../classes.csv")
+    for bad in ("bad.tar", "bad.zip"):
+        line = refusal(monkeypatch, capfd, tmp_path / bad)
+        assert line == f"error: {tmp_path / bad}: '../../classes.csv' leads out of its folder; correct or remove it"
+
+
+def test_archive_is_unpacked_whole_or_not_at_all(tmp_path):
+    (tmp_path / "x").touch()
+    for bad in ("../y", "/y", "a/../../y"):
+        with tarfile.open(tmp_path / "bad.tar", "w") as tar:
+            tar.add(tmp_path / "x", "good")
+            tar.addfile(tarfile.TarInfo(bad))
+        with zipfile.ZipFile(tmp_path / "bad.zip", "w") as zipped:
+            zipped.write(tmp_path / "x", "good")
+            zipped.writestr(zipfile.ZipInfo(bad), "")
+        for archive in ("bad.tar", "bad.zip"):
+            with pytest.raises(UserError, match="leads out of its folder"):
+                unpack(tmp_path / archive, tmp_path / "out" / "deep")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("classes.csv", "Gala", "../../../../X"),
+        ("classes.csv", "Gala", "{outside}"),
+        ("train.txt", "train/Fruit/Mango/2.jpg", "../../../secret.jpg"),
+        ("val.txt", "val/Fruit/Mango/2.jpg", "{outside}/secret.jpg"),
+    ],
+)
+def test_list_that_leads_elsewhere_is_refused_before_anything_is_written(
+    file, old, new, clone, tmp_path, monkeypatch, capfd
+):
+    Image.new("RGB", (8, 8)).save(tmp_path / "secret.jpg")
+    lists = clone / "GroceryStoreDataset-master" / "dataset" / file
+    new = new.format(outside=tmp_path)
+    lists.write_text(lists.read_text().replace(old, new))
+    before = sorted(tmp_path.rglob("*"))
+    line = refusal(monkeypatch, capfd, clone)
+    assert line == f"error: {file}: {new!r} leads out of its folder; correct or remove it"
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "datasets"] == before
 
 
 def test_hierarchy_has_the_coarse_classes_and_the_tops(clone, tmp_path):
