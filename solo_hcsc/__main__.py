@@ -11,6 +11,7 @@ from typing import TextIO
 
 from solo_hcsc.cli.console import width
 from solo_hcsc.cli.errors import UNUSABLE_PATH, UserError, in_flags, refuse, stop, told_path
+from solo_hcsc.cli.interrupts import is_interrupt, raise_again_what_finalisers_swallow
 from solo_hcsc.cli.parser import as_typed, nearest
 from solo_hcsc.cli.quiet import quiet
 from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
@@ -71,17 +72,18 @@ def main() -> None:
 
 def answer() -> None:
     """Runs the command line, and refuses what its user can mend."""
+    raise_again_what_finalisers_swallow()
     try:
         run(sys.argv[1:])
     except (UserError, ArgumentError, MissingPackage) as error:
         message = str(error) if isinstance(error, UserError) else in_flags(str(error))
         refuse(as_typed(message, sys.argv), getattr(error, "alone", False))
-    except OSError as error:  # of a path that was put together from several flags
-        if error.errno not in UNUSABLE_PATH:
-            raise
-        refuse(told_path(error))
-    except KeyboardInterrupt:
-        stop("interrupted", 130)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in UNUSABLE_PATH:  # a path put together from several flags
+            refuse(told_path(error))
+        if not isinstance(error, SystemExit) and is_interrupt(error):
+            stop("interrupted", 130)
+        raise
 
 
 def run(argv: Sequence[str]) -> None:

@@ -3,9 +3,12 @@
 import contextlib
 import json
 import os
+import platform
+import re
 import shutil
 import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,16 +16,80 @@ from typing import Any
 
 from solo_hcsc.cli.errors import UserError, on_one_line
 
+# What a process writes under before it renames it, or what it replaces until then.
+_UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)@(?P<host>.+)\.(?P<what>part|old)", re.DOTALL)
+_HOST = platform.node() or "localhost"
+
+
+@contextlib.contextmanager
+def written_whole(file: Path) -> Iterator[Path]:
+    """Hand out a name to write a file under; renamed to `file` when all is written and on the disk, removed otherwise.
+
+    The name is this process's own, so that several may write one file. What killed ones left of it is removed.
+    """
+    part = _unfinished(file)
+    remove_abandoned(file.parent, file.name)
+    try:
+        yield part
+        _flush(part)
+        part.replace(file)
+        _flush(file.parent)
+    except OSError as error:
+        named = (error.filename, error.filename2)
+        error.filename, error.filename2 = (str(file) if name == str(part) else name for name in named)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes were writing into a folder, or as its `name`; an earlier one gets its name back."""
+    with contextlib.suppress(OSError):  # another process was faster
+        for path in list(folder.iterdir()):
+            unfinished = _UNFINISHED.fullmatch(path.name)
+            if unfinished is None or name not in (None, unfinished["name"]) or not _is_abandoned(path, unfinished):
+                continue
+            if unfinished["what"] == "old" and not path.with_name(unfinished["name"]).exists():
+                path.rename(path.with_name(unfinished["name"]))
+            elif path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _unfinished(path: Path, what: str = "part") -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}@{_HOST}.{what}")
+
+
+def _is_abandoned(path: Path, unfinished: re.Match[str]) -> bool:
+    """Whether the process is gone; of one on another machine, whether it has written nothing for a day."""
+    if unfinished["host"] != _HOST:
+        return time.time() - path.stat().st_mtime > 24 * 3600
+    try:
+        os.kill(int(unfinished["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # another user's
+        pass
+    return False
+
+
+def _flush(path: Path) -> None:
+    """Wait until the disk has a file, or a folder's names."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file under another name and rename it, so that it is never half there."""
-    part = file.with_name(file.name + ".part")
+    """Write a text that is never half there."""
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, file)
+        with written_whole(file) as part:
+            part.write_text(text, encoding="utf-8")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
 
 
@@ -53,27 +120,23 @@ def written_together(folder: Path, names: Sequence[str]) -> Iterator[list[Path]]
         if (folder / name).is_dir():
             raise UserError(f"--out {folder}: {name} in it is a folder; remove it")
     new = [path for path in (folder, *folder.parents) if not path.exists()]
-    parts = [folder / f"{name}.part" for name in names]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield parts
-        for part, name in zip(parts, names, strict=True):
-            os.replace(part, folder / name)
+        with contextlib.ExitStack() as files:
+            yield [files.enter_context(written_whole(folder / name)) for name in names]
     except OSError as error:
         raise UserError(
             f"--out {folder}: cannot be written ({error.strerror or error}); give another folder"
         ) from error
     finally:
         with contextlib.suppress(OSError):
-            for part in parts:
-                part.unlink(missing_ok=True)
             for path in new:
                 path.rmdir()  # refused as soon as one has anything in it
 
 
 def try_writing(file: Path, instead: str) -> None:
     """Refuse a place that cannot be written to, before the work; `instead` says what to do."""
-    part = file.with_name(file.name + ".part")
+    part = _unfinished(file)
     try:
         part.touch()
         part.unlink()
@@ -94,7 +157,8 @@ def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> It
     if folder.exists() and any(folder.iterdir()) and not is_earlier(folder):
         raise UserError(f"--out {folder}: has other files in it; give a new or an empty folder")
     new = [path for path in folder.parents if not path.exists()]
-    part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
+    part, old = _unfinished(folder), _unfinished(folder, "old")
+    remove_abandoned(folder.parent, folder.name)
     try:
         part.mkdir(parents=True)
         yield part

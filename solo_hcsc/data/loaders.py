@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
 from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.cli.interrupts import deferred
 from solo_hcsc.data.images import OrSkipped, Skipped
 
 
@@ -114,6 +115,14 @@ def place_among_processes() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
+class Loader(DataLoader):
+    """torch's loader, of which Ctrl-C breaks no worker that is just being started."""
+
+    def __iter__(self) -> Any:
+        with deferred():
+            return super().__iter__()
+
+
 class Resumable(ABC):
     """A loader that Lightning restores within an epoch: it goes on with the batches that were left.
 
@@ -137,13 +146,13 @@ class Resumable(ABC):
         self._done = state["done"]
 
 
-class ResumableLoader(Resumable, DataLoader):  # type: ignore[misc]
+class ResumableLoader(Resumable, Loader):  # type: ignore[misc]
     """torch's loader over an EpochSampler."""
 
     def batches(self, skipped: int) -> Iterator[Any]:
         if isinstance(self.sampler, EpochSampler):  # --overfit_batches puts another one there
             self.sampler.skip(skipped * (self.batch_size or 1))
-        return DataLoader.__iter__(self)
+        return Loader.__iter__(self)
 
 
 def _collate_readable(items: list[Any]) -> tuple[Any, list[Skipped]]:
@@ -186,7 +195,7 @@ class Loading:
 
     def in_order(self, dataset: Dataset) -> DataLoader:
         """Every image once."""
-        return DataLoader(dataset, **self._shared)
+        return Loader(dataset, **self._shared)
 
     def readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterable[Any]:
         """Every image once, in order; with `skip_unreadable` those that cannot be read go to `skipped` instead."""
@@ -194,7 +203,7 @@ class Loading:
 
     def _readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterator[Any]:
         before = len(skipped)
-        for batch, unreadable in DataLoader(OrSkipped(dataset), collate_fn=_collate_readable, **self._shared):
+        for batch, unreadable in Loader(OrSkipped(dataset), collate_fn=_collate_readable, **self._shared):
             skipped += unreadable
             if batch is not None:
                 yield batch
@@ -210,7 +219,7 @@ class Loading:
         images = len(dataset)  # type: ignore[arg-type]
         if images < processes:
             raise UserError(f"{flag}: {images} images cannot be shared by {processes} processes; use fewer --devices")
-        return DataLoader(dataset, sampler=EachOnce(dataset), collate_fn=collate, **self._shared)
+        return Loader(dataset, sampler=EachOnce(dataset), collate_fn=collate, **self._shared)
 
     @property
     def _shared(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from solo_hcsc.cli.files import written_whole
 from solo_hcsc.data.detection import AnnotatedImage
 from solo_hcsc.data.images import read_image
 from solo_hcsc.evaluation.detecting import Detections
@@ -55,7 +56,8 @@ def write_sheet(picture: figures.Picture, folder: Path) -> dict[str, str]:
     """Write the picture as SVG and PNG into a run's folder; return what a result says of it."""
     file = folder / f"{picture.name}.svg"
     figures.write_svg(file, figures.to_svg(picture.name, picture.draw))
-    file.with_suffix(".png").write_bytes(figures.to_png(picture.draw))
+    with written_whole(file.with_suffix(".png")) as part:
+        part.write_bytes(figures.to_png(picture.draw))
     return {"file": file.name, "title": picture.title, "caption": picture.caption}
 
 

@@ -16,9 +16,11 @@ import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from solo_hcsc.cli.errors import UserError, note, started_by_lightning, stop
+from solo_hcsc.cli.interrupts import is_interrupt
 from solo_hcsc.data.images import UnreadableFiles
 from solo_hcsc.data.loaders import derive_seed, seed_host
 from solo_hcsc.hcsc.errors import NotFinite
+from solo_hcsc.training.locking import let_go
 from solo_hcsc.training.saving import Checkpoints
 
 AGAINST_NAN = "try a lower --lr, more --warmup_epochs or --precision 32"
@@ -113,52 +115,70 @@ class StopOnNonFiniteLoss(Callback):
 class EndTogether(Callback):
     """Where one of several processes ends the run, or is killed, one line says so; no traceback about a lost peer."""
 
+    _PATIENCE = 10.0  # seconds that this process has to notice by itself that a child has ended
+
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
-        self._ending = False
-        self._speaking = threading.Event()  # a thread speaks for a killed child, and then ends this process
+        self._children: list[subprocess.Popen[bytes]] = []  # that this process has started
+        self._training = False
+        self._ending = threading.Event()  # this process knows that the run ends
+        self._speaking = threading.Event()  # a thread speaks for a lost child, and then ends this process
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        children = getattr(trainer.strategy.launcher, "procs", [])
+    def watch(self, children: list[subprocess.Popen[bytes]]) -> None:
+        """Speaks for each of these that is lost; called as soon as they have been started."""
+        self._children = children
         for child in children:
-            threading.Thread(target=self._wait_for, args=(child, children), daemon=True).start()
+            threading.Thread(target=self._wait_for, args=(child,), daemon=True).start()
 
-    def _wait_for(self, child: subprocess.Popen, children: list[subprocess.Popen]) -> None:
-        """Speaks for a child that was killed, and ends this process, which may wait for its answer for ever."""
-        if child.wait() != -signal.SIGKILL or self._ending:
+    def _wait_for(self, child: subprocess.Popen[bytes]) -> None:
+        """Ends this process, which may wait for a lost child's answer for ever."""
+        code = child.wait()
+        killed = code == -signal.SIGKILL
+        if code == 0 or self._ending.wait(0 if killed else self._PATIENCE):
             return
         self._speaking.set()
-        others = [other for other in children if other is not child]
-        children.clear()  # on which Lightning's observer looks for reasons to kill this process
-        for other in others:
+        for other in self._children:
             other.kill()
+        how = "was killed" if killed else f"ended with {signal.Signals(-code).name if code < 0 else f'code {code}'}"
         with contextlib.suppress(SystemExit):
-            stop(f"one of the processes was killed; {self.checkpoints.rescue()}", 2)
+            stop(f"one of the processes {how}; {self.checkpoints.rescue()}", 2)
+        let_go()
+        sys.stderr.flush()
         os._exit(2)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._training = True
+
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._ending = True
+        self._ending.set()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        children = getattr(trainer.strategy.launcher, "procs", [])
         if isinstance(exception, UserError | NotFinite):
-            self._ending = True
+            self._ending.set()
             alone = isinstance(exception, NotFinite) or exception.alone  # the one process that clusters raises it
-            while alone and children:  # else they would wait for this process, and then for its answer
-                children.pop().kill()  # off the list, on which Lightning's observer looks for reasons to kill this one
+            if alone:  # else they would wait for this process, and then for its answer
+                self._kill_children()
             return
         if started_by_lightning() and "peer" in str(exception):  # the one that was lost, or the main process, speaks
             sys.exit(0)
-        for child in list(children):
+        if is_interrupt(exception) or not self._training:
+            self._ending.set()
+            self._kill_children()
+            return
+        for child in self._children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if child.wait(timeout=2) == 0:  # it has said why
                     sys.exit(2)
         if trainer.world_size > 1 and "peer" in str(exception):
-            self._speaking.wait(5 if children else 0)  # a child's thread above is about to speak
+            self._speaking.wait(5 if self._children else 0)  # a child's thread above is about to speak
             if self._speaking.is_set():
                 threading.Event().wait()  # until it ends this process
             stop(f"another process was lost; {self.checkpoints.rescue()}", 2)  # torchrun's or SLURM's
-        self._ending = True
+        self._ending.set()
+
+    def _kill_children(self) -> None:
+        for child in self._children:
+            child.kill()
 
 
 class StopAfterSteps(Callback):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+from solo_hcsc.cli.files import written_whole
 
 NAME = "metrics.csv"
 
@@ -77,9 +78,8 @@ class MetricsFile(Logger):
             self._append(self._rows[self._written :])
         elif self._rows:
             columns = sorted({*self._columns, *new})
-            part = self.file.with_name(f"{NAME}.part")
-            part.write_text(_as_csv(columns, self._rows, header=True), encoding="utf-8")
-            os.replace(part, self.file)
+            with written_whole(self.file) as part:
+                part.write_text(_as_csv(columns, self._rows, header=True), encoding="utf-8")
             self._columns = columns
         self._written = len(self._rows)
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.cli.errors import UserError, is_main_process, note
 from solo_hcsc.cli.files import read_json
 from solo_hcsc.training.checkpoints import load_checkpoint, progress, weights_in
 from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.training.locking import holder, refusal
 from solo_hcsc.training.recorded import recorded_flags
 from solo_hcsc.training.saving import as_recorded
 from solo_hcsc.training.settings import Loop, Resume
@@ -40,8 +41,13 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
         return resume.resume_from_checkpoint
     if not resume.auto_resume:
         return None
+    alike = list(_runs_of(runs, resume))
+    for run in alike if is_main_process() else ():  # the others find that this run's own main process has locked it
+        owner = holder(run)
+        if owner:
+            raise UserError(refusal(run, owner))
     youngest = time.time() - resume.auto_resumer_max_hours * 3600
-    matching = [(progress(path), path) for run in _runs_of(runs, resume) for path in run.glob("*.ckpt")]
+    matching = [(progress(path), path) for run in alike for path in run.glob("*.ckpt")]
     young = [(reached, path) for reached, path in matching if reached[1] >= youngest]
     if matching and not young:
         oldest = f"{matching[0][1]} is older than --auto_resumer_max_hours {resume.auto_resumer_max_hours}"
@@ -67,12 +73,12 @@ def _note_other_images(path: Path, resume: Resume) -> None:
 
 
 def _runs_of(folder: Path, resume: Resume) -> Iterator[Path]:
-    """The folders of runs that had the same flags; says why another run that has checkpoints does not count."""
+    """The folders of runs with these flags that have checkpoints or are trained now; says why others do not count."""
     ours = as_recorded(resume.recorded)
     resolved = {name for value in ours.values() if isinstance(value, dict) for name in value}  # what a preset filled in
     compared = ours.keys() - resolved - _MAY_DIFFER
     for file in folder.rglob("args.json"):
-        if not any(file.parent.glob("*.ckpt")):
+        if not any(file.parent.glob("*.ckpt")) and holder(file.parent) is None:
             continue
         try:
             theirs = read_json(file)

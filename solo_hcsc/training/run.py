@@ -9,10 +9,13 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
+from torch.distributed import DistNetworkError
 
 from solo_hcsc.cli.console import clock
 from solo_hcsc.cli.devices import Devices
 from solo_hcsc.cli.errors import UserError, is_main_process, stop
+from solo_hcsc.cli.files import remove_abandoned
+from solo_hcsc.cli.interrupts import is_interrupt
 from solo_hcsc.framework import random_string
 from solo_hcsc.hcsc.errors import NotFinite
 from solo_hcsc.training import lightning
@@ -28,9 +31,11 @@ from solo_hcsc.training.callbacks import (
 )
 from solo_hcsc.training.checkpoints import progress
 from solo_hcsc.training.judging import JudgeEpoch
+from solo_hcsc.training.launching import check_port, watch_children
+from solo_hcsc.training.locking import hold, let_go
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.progress import progress_callback
-from solo_hcsc.training.saving import DISK_ERRORS, Checkpoints, as_recorded, check_space, remove_unfinished
+from solo_hcsc.training.saving import DISK_ERRORS, Checkpoints, as_recorded, check_space
 from solo_hcsc.training.settings import Loop, Records, Wandb
 
 
@@ -65,6 +70,7 @@ class Run:
         self.resume = resume
         self.metrics = MetricsFile(folder)
         self.checkpoints = Checkpoints(records, folder, self.flags, resume, self.metrics)
+        self._together = EndTogether(self.checkpoints)
         self.trainer = self._checked_trainer(callbacks)
 
     def _checked_trainer(self, callbacks: list[Callback]) -> Trainer:
@@ -74,6 +80,8 @@ class Run:
         except (ValueError, TypeError, MisconfigurationException) as error:
             raise UserError(f"Lightning does not accept these flags: {str(error).splitlines()[0]}") from error
         lightning.check(trainer)
+        check_port(trainer)
+        watch_children(trainer, self._together.watch)
         return trainer
 
     def _trainer(self, callbacks: list[Callback]) -> Trainer:
@@ -125,7 +133,7 @@ class Run:
                 JudgeEpoch(),
                 cost,  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
                 self.checkpoints,
-                EndTogether(self.checkpoints),
+                self._together,
                 *([shown] if shown else []),
                 *([LearningRateMonitor(logging_interval="epoch")] if self.wandb.wandb else []),
                 *callbacks,
@@ -151,10 +159,13 @@ class Run:
 
     def begin(self, model: LightningModule) -> None:
         """The first thing that a run writes: called after every check."""
-        self._make_folder(model)
         if is_main_process():
+            if self.resume is not None and self.flags.get("auto_resume"):
+                hold(self.resume.parent)  # or another process could go on from there too
+            self._make_folder(model)
             for runs in {self.folder.parent, *([self.resume.parent.parent] if self.resume else [])}:
-                remove_unfinished(runs)
+                for run in runs.iterdir():
+                    remove_abandoned(run)
         if self.resume is not None:
             self.metrics.go_on_from(self.resume.with_name(self.metrics.file.name), steps=int(progress(self.resume)[0]))
         for logger in self.trainer.loggers:
@@ -163,13 +174,12 @@ class Run:
                 logger.log_hyperparams(self.flags)
 
     def _make_folder(self, model: LightningModule) -> None:
-        if not is_main_process():
-            return
         try:
             self.folder.mkdir(parents=True)
             probe = self.folder / "metrics.csv"
             probe.touch()
             probe.unlink()
+            hold(self.folder)
         except OSError as error:
             raise UserError(
                 f"--checkpoint_dir {self.records.checkpoint_dir}: cannot write there "
@@ -178,25 +188,31 @@ class Run:
         try:
             check_space(self.folder, model, self.records, self.flags["optimizer"])
         except UserError:
-            self.folder.rmdir()
+            let_go()
             raise
 
     def fit(self, model: LightningModule, train: Any, val: Any) -> None:
         """Trains; a signal, a disk that fails on the way, or a NaN to cluster ends the run with the reason."""
         try:
             self.trainer.fit(model, train, val, ckpt_path=self.resume, weights_only=True)
-        except SystemExit as ended:  # what Lightning makes of both signals
-            if isinstance(ended, SIGTERMException):
-                stop(f"terminated; {self.checkpoints.rescue()}", 143)
-            if isinstance(ended.__context__, KeyboardInterrupt):
-                stop(f"interrupted; {self.checkpoints.rescue()}", 130)
+        except BaseException as error:
+            self._say_why(error)
             raise
-        except NotFinite as error:
+        finally:
+            let_go()
+
+    def _say_why(self, error: BaseException) -> None:
+        """Ends this process, or raises a UserError, if the user is to know no more than the reason."""
+        if isinstance(error, SIGTERMException):
+            stop(f"terminated; {self.checkpoints.rescue()}", 143)
+        if is_interrupt(error):  # which Lightning makes a SystemExit
+            stop(f"interrupted; {self.checkpoints.rescue()}", 130)
+        if isinstance(error, NotFinite):
             bad = f"the embeddings of {error.rows} of {error.of} images to cluster are NaN or infinite"
             raise UserError(f"{bad}; {self.checkpoints.rescue()}; {AGAINST_NAN}") from error
-        except OSError as error:
-            if error.errno not in DISK_ERRORS:
-                raise
+        if isinstance(error, DistNetworkError):  # another process has taken the port since it was looked at
+            raise UserError(f"the processes cannot reach each other: {str(error).splitlines()[0]}") from error
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             where = error.filename or self.folder
             raise UserError(f"{where}: {error.strerror}; {self.checkpoints.rescue()}") from error
 

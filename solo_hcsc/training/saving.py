@@ -1,11 +1,8 @@
 """Writing checkpoints: each is whole or not there, and the last good one outlives whatever goes wrong."""
 
-import contextlib
 import errno
 import json
-import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +13,13 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.files import write_whole, written_whole
+from solo_hcsc.cli.interrupts import deferred
 from solo_hcsc.cli.twins import with_twins, without_twins
 from solo_hcsc.training.lightning import epoch_row, is_within_epoch, rewind
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.settings import Records
 
-_UNFINISHED = ".part"
 # Errors of a disk, as opposed to faults of a program.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOENT)
 
@@ -36,16 +34,12 @@ class WholeFiles(TorchCheckpointIO):
         self.failure: str | None = None  # kept, not raised: the other processes wait for this one
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        path = Path(path)
-        part = path.with_name(path.name + _UNFINISHED)
         self.failure = None
         checkpoint = checkpoint | {"state_dict": with_twins(checkpoint["state_dict"])}
         try:
-            with part.open("wb") as file:
+            with written_whole(Path(path)) as part, part.open("wb") as file:
                 torch.save(checkpoint, file)
-            _rename(part, path)
         except (OSError, RuntimeError) as error:
-            part.unlink(missing_ok=True)
             reason = error if isinstance(error, OSError) else error.__context__  # torch covers it with one of its own
             if not isinstance(reason, OSError):
                 raise
@@ -99,9 +93,7 @@ class Checkpoints(Callback):
         self._first_process(trainer, self._begin)
 
     def _begin(self) -> None:
-        part = self.folder / f"args.json{_UNFINISHED}"
-        part.write_text(json.dumps(self.flags, indent=2) + "\n")
-        _rename(part, self.folder / "args.json")
+        write_whole(self.folder / "args.json", json.dumps(self.flags, indent=2) + "\n")
         if self.resumed is not None and self.best is not None:
             for best in self.resumed.parent.glob("*-best.ckpt"):
                 _link(best, self._file("best"))
@@ -153,10 +145,11 @@ class Checkpoints(Callback):
 
     def _save(self, trainer: Trainer, which: str) -> Path:
         path = self._file(which)
-        self.metrics.save()
-        trainer.save_checkpoint(path)
-        self._raise_together(trainer, self.files.failure)
-        self.last = path
+        with deferred():  # torch writes in C++, which would make another error of Ctrl-C
+            self.metrics.save()
+            trainer.save_checkpoint(path)
+            self._raise_together(trainer, self.files.failure)
+            self.last = path
         self._saved_step = trainer.global_step
         return path
 
@@ -184,10 +177,13 @@ class Checkpoints(Callback):
             raise UserError(f"{failure}; {self.rescue()}")
 
     def rescue(self) -> str:
-        """What a message says of the results so far."""
-        if self.last is None:
-            return "no checkpoint was written yet"
-        return f"last good checkpoint: {self.last}; go on from it with --resume_from_checkpoint"
+        """Say which checkpoint the run can go on from; a message's part."""
+        written = (self.last, self._within_epoch, *reversed(self._of_epochs), self.resumed)
+        known = [path for path in written if path is not None]
+        there = [path for path in known if path.is_file()]
+        if there:
+            return f"last good checkpoint: {there[0]}; go on from it with --resume_from_checkpoint"
+        return f"no checkpoint is left: {known[0]} is gone" if known else "no checkpoint was written yet"
 
 
 def as_recorded(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,41 +212,15 @@ def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
     return sum(map(_bytes, tensors)) + moments * sum(map(_bytes, trained))
 
 
-def remove_unfinished(runs: Path) -> None:
-    """What killed runs below a folder were writing; a file that is still written to belongs to a run that lives."""
-    for name in ("*.ckpt", "args.json", "metrics.csv"):
-        for part in runs.glob(f"*/{name}{_UNFINISHED}"):
-            with contextlib.suppress(OSError):  # another process was faster
-                if time.time() - part.stat().st_mtime > 60:
-                    part.unlink()
-
-
 def _link(source: Path, path: Path) -> None:
     """Gives a checkpoint a second name, or copies it where the file system has no links."""
-    part = path.with_name(path.name + _UNFINISHED)
-    part.unlink(missing_ok=True)
-    try:
-        part.hardlink_to(source)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
-            raise
-        shutil.copyfile(source, part)
-    _rename(part, path)
-
-
-def _rename(part: Path, path: Path) -> None:
-    """Gives a file its name such that both last through a power failure."""
-    _flush(part)
-    part.replace(path)
-    _flush(path.parent)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with written_whole(path) as part:
+        try:
+            part.hardlink_to(source)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
+                raise
+            shutil.copyfile(source, part)
 
 
 def _bytes(tensor: torch.Tensor) -> int:

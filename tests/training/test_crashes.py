@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tiny import ROOT, SMALL, only, run_here
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from solo_hcsc.cli import errors
 from solo_hcsc.cli.errors import UserError
@@ -92,7 +93,21 @@ def test_folder_that_vanishes_ends_the_run_in_one_line(custom, tmp_path, capsys,
     with pytest.raises(SystemExit) as stopped:
         run_here("pretrain", *custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", runs)
     assert stopped.value.code == 2
-    assert "No such file or directory" in capsys.readouterr().err.splitlines()[-1]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "metrics.csv: No such file or directory; no checkpoint is left: " in last
+    assert last.endswith("ep=0.ckpt is gone")
+
+
+def test_rescue_names_the_newest_checkpoint_that_is_left(tmp_path):
+    resumed, first, second = (tmp_path / f"ep={epoch}.ckpt" for epoch in range(3))
+    checkpoints = saving.Checkpoints(None, tmp_path, {}, resumed, None)
+    checkpoints._of_epochs, checkpoints.last = [first, second], second
+    for path in (resumed, first, second):
+        path.touch()
+    for path in (second, first, resumed):
+        assert checkpoints.rescue().startswith(f"last good checkpoint: {path}; ")
+        path.unlink()
+    assert checkpoints.rescue() == f"no checkpoint is left: {second} is gone"
 
 
 @pytest.mark.parametrize(
@@ -118,6 +133,49 @@ def test_signal_ends_the_run_with_a_line_and_a_code_of_its_own(
     word = "terminated" if number == signal.SIGTERM else "interrupted"
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"error: {word}; last good checkpoint: {only(tmp_path, '*ep=0.ckpt')}")
+
+
+def test_interrupt_in_a_finaliser_of_a_loader_ends_the_run(custom, tmp_path, capfd, monkeypatch):
+    """Python swallows it there; it does not come by chance that an epoch's end, where workers are joined, is hit."""
+    finalise = _MultiProcessingDataLoaderIter.__del__
+    hit = []
+
+    def interrupted(self):
+        if not hit and list(tmp_path.rglob("*.ckpt")):
+            hit.append(1)
+            os.kill(os.getpid(), signal.SIGINT)
+        finalise(self)
+
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "__del__", interrupted)
+    flags = [*custom, *SMALL, *HCSC, "--num_workers", "1", "--max_epochs", "100", "--checkpoint_dir", tmp_path / "runs"]
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            run_here("pretrain", *flags)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning leaves it ignored
+    assert stopped.value.code == 130
+    error = capfd.readouterr().err
+    assert error.splitlines()[-1].startswith("error: interrupted; last good checkpoint: ")
+    assert "Exception ignored" not in error
+
+
+def test_interrupt_while_a_checkpoint_is_written_waits_for_it(custom, tmp_path, capsys, monkeypatch):
+    """torch writes in C++, which would make a RuntimeError of it."""
+    save = torch.save
+
+    def interrupted(*args):
+        os.kill(os.getpid(), signal.SIGINT)
+        save(*args)
+
+    monkeypatch.setattr(saving.torch, "save", interrupted)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            run_here("pretrain", *custom, *SMALL, *HCSC, "--max_epochs", "3", "--checkpoint_dir", tmp_path / "runs")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning leaves it ignored
+    assert stopped.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: interrupted; last good checkpoint: {only(tmp_path, '*ep=0.ckpt')}")
 
 
 def test_last_k_and_the_best_are_kept(custom, tmp_path):
@@ -172,20 +230,6 @@ def test_main_process_is_known_however_processes_were_started(environment, main,
         monkeypatch.setenv(name, value)
     assert errors.is_main_process() == main
     assert errors.started_by_lightning() == by_lightning
-
-
-def test_others_unfinished_files_stay(tmp_path):
-    folder = tmp_path / "ab12"
-    folder.mkdir()
-    own, fresh, foreign = (
-        folder / name for name in ("x-ab12-ep=1.ckpt.part", "x-ab12-ep=2.ckpt.part", "film.mkv.part")
-    )
-    for path in (own, fresh, foreign):
-        path.touch()
-    for path in (own, foreign):
-        os.utime(path, (0, 0))
-    saving.remove_unfinished(tmp_path)
-    assert sorted(folder.iterdir()) == sorted([fresh, foreign])
 
 
 def test_best_is_saved_also_where_its_epoch_is_not(custom, tmp_path):

@@ -2,6 +2,8 @@
 
 import csv
 import os
+import platform
+import subprocess
 
 import pytest
 from tiny import SMALL, only, run_here, where
@@ -94,12 +96,15 @@ def test_file_without_rows_is_not_made(tmp_path):
 
 
 def test_leftovers_of_killed_runs_go_when_the_next_one_begins(tmp_path, images):
-    dead = tmp_path / "runs" / "mocov2plus" / "dead"
-    dead.mkdir(parents=True)
-    for name, age in (("x-dead-ep=0.ckpt.part", 3600), ("metrics.csv.part", 3600), ("alive.ckpt.part", 0)):
-        (dead / name).touch()
-        os.utime(dead / name, (0, (dead / name).stat().st_mtime - age))
+    folder = tmp_path / "runs" / "mocov2plus" / "dead"
+    folder.mkdir(parents=True)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    dead, alive = (f"@{platform.node()}.part", f".{os.getppid()}@{platform.node()}.part")
+    for name in (f".x-ep=0.ckpt.{ended.pid}{dead}", f".metrics.csv.{ended.pid}{dead}", f".x-ep=1.ckpt{alive}"):
+        (folder / name).touch()
+    (folder / "film.mkv.part").touch()
     data = ["--dataset", "custom", "--data_dir", images, "--train_dir", "train"]
     flags = [*where(tmp_path)[-2:], *data, *SMALL, *MOCO, "--max_epochs", 1, "--limit_train_batches", 1]
     run_here("pretrain", *flags)
-    assert [file.name for file in dead.iterdir()] == ["alive.ckpt.part"]
+    assert {file.name for file in folder.iterdir()} == {f".x-ep=1.ckpt{alive}", "film.mkv.part"}
