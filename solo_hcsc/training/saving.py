@@ -154,7 +154,7 @@ class Checkpoints(Callback):
     def _save(self, trainer: Trainer, which: str) -> Path:
         path = self._file(which)
         self.metrics.save()
-        trainer.save_checkpoint(path)
+        trainer.save_checkpoint(path, weights_only=False)
         self._raise_together(trainer, self.files.failure)
         self.last = path
         self._saved_step = trainer.global_step
