@@ -75,8 +75,8 @@ def check_job(config: DictConfig, kind: str) -> None:
         large = sum(one.num_crops for one in pipelines if one.crop_size == pipelines[0].crop_size)
         if large != 2:
             raise UserError(
-                f"augmentations: {large} large crops, and hcsc compares two; type augmentations=symmetric, or set "
-                "num_crops to 2 in all"
+                f"augmentations: {large} large crop(s), and hcsc compares two; type augmentations=symmetric, or "
+                "let num_crops be 2 in all"
             )
         if isinstance(OmegaConf.select(config, "devices"), int):
             raise UserError(f"devices={config.devices}: solo-learn wants a list; type devices=[0], with all numbers")

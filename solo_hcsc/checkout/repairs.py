@@ -240,7 +240,7 @@ def _asks_for_a_gpu() -> bool:
 @WHILE_RUNNING.of(broken=_asks_for_a_gpu)
 @contextmanager
 def cpu_for_gpu() -> Iterator[None]:
-    """Let main_knn.py and main_umap.py, which move encoder and batches to a GPU, work on the CPU where there is none."""
+    """Let main_knn.py and main_umap.py, which move all to a GPU, work on the CPU where there is none."""
     if torch.cuda.is_available():
         yield
         return

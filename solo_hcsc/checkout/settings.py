@@ -56,7 +56,7 @@ def _typed() -> set[str]:
 
 
 def warmup_is_open(given: Mapping[str, Any]) -> bool:
-    """Whether the warm-up follows the run's length: it was not given, or is of a file whose `max_epochs` was not kept."""
+    """Whether the warm-up follows the run's length: not given, or of a file whose `max_epochs` was overridden."""
     typed = _typed()
     return given.get("proto_warmup_epochs") is None or ("max_epochs" in typed and "proto_warmup_epochs" not in typed)
 
@@ -77,7 +77,8 @@ def wrongly_scaled(devices: Any, count: int) -> str | None:
     if devices is None or len(devices) == count:
         return None
     return (
-        f"devices='{devices}': solo-learn scaled the learning rates for {len(devices)} devices, and there are {count}; "
+        f"devices='{devices}': solo-learn scaled the learning rates for {len(devices)} device(s), "
+        f"and there are {count}; "
         f"type devices={list(range(count))} on GPUs, or optimizer.lr and optimizer.classifier_lr times "
         f"{count / len(devices):g}"
     )

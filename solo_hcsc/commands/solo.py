@@ -19,9 +19,9 @@ from solo_hcsc.training.hydra_flags import is_nested
 def run(argv: Sequence[str]) -> None:
     parser = Parser(
         "solo",
-        f"Runs a script of a checkout of solo-learn ({CHECKOUTS}), such as main_knn.py or main_umap.py, with HCSC among "
-        "its methods; on a machine without a GPU, on the CPU. main_pretrain.py and main_linear.py need no help: python "
-        "main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml.",
+        f"Runs a script of a checkout of solo-learn ({CHECKOUTS}), such as main_knn.py or main_umap.py, with HCSC "
+        "among its methods; on a machine without a GPU, on the CPU. main_pretrain.py and main_linear.py need no help: "
+        "python main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml.",
         usage="SCRIPT [its own flags]",
     )
     parser.add_argument("script", metavar="SCRIPT", help="the script, in its checkout")
