@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from tiny import ROOT, make_images
 
-from solo_hcsc.checkout.settings import check_resumed, wrongly_scaled
+from solo_hcsc.checkout.settings import check_resumed, method_settings, warmup_is_open, wrongly_scaled
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.solo_learn import CHECKOUTS, HYDRA, OLD_TAG, RELEASE, installed_solo, solo_in
 from solo_hcsc.hcsc.options import Options
@@ -132,6 +132,18 @@ def test_resuming_on_other_images_is_refused():
     check_resumed(before | {"hcsc_options": older}, options, 30)
     with pytest.raises(UserError, match="not one of hcsc"):
         check_resumed({}, options, 30)
+
+
+def test_unknown_option_is_answered_with_those_there_are():
+    """Not with a file of docs/, which an installed package does not have."""
+    with pytest.raises(UserError, match=r"method_kwargs.zzz: hcsc has no such option; it has .*queue_size") as refused:
+        method_settings(OmegaConf.create({"method_kwargs": {"zzz": 1}}))
+    assert "docs/" not in str(refused.value)
+
+
+def test_a_config_that_hydra_did_not_read_keeps_its_warm_up():
+    assert warmup_is_open({})
+    assert not warmup_is_open({"proto_warmup_epochs": 3})
 
 
 def test_learning_rates_that_were_scaled_for_other_devices_are_named():
