@@ -197,7 +197,7 @@ def _loses_old_weights() -> bool:
     saved.seek(0)
     names = {"state": torch.load(saved)["state_dict"], "logging": logging}
     exec(compile(ast.Module([loop], []), str(script), "exec"), names)
-    return "conv1.weight" not in names["state"]  # type: ignore[operator]
+    return "conv1.weight" not in names["state"]
 
 
 @WHILE_RUNNING.of(broken=_loses_old_weights)
