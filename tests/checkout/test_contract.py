@@ -174,7 +174,7 @@ def test_a_script_that_only_evaluates_is_told_nothing_about_training(python):
 
 def test_main_linear_is_offered_linear_configs_and_refuses_one_for_pretraining(python, tmp_path):
     OmegaConf.save(OmegaConf.create({"method": "hcsc", "name": "own"}), tmp_path / "own.yaml")
-    lines = [f"--config-path {tmp_path} --config-name {name}" for name in ("hcsc", "own")]
+    lines = [f"--config-path {tmp_path} --config-name {name} hydra.run.dir={tmp_path}" for name in ("hcsc", "own")]
     done = python(STAND_IN, HERE / "many.py", STAND_IN / "main_linear.py", text="\n".join(lines))
     assert re.findall(r"^RESULT (.*)$", done.stdout, re.MULTILINE) == [
         "2 error: pretrained_feature_extractor: give the checkpoint (.ckpt) to evaluate",
