@@ -1,7 +1,6 @@
 """Hydra imports this in every program that uses it; only in solo-learn's does it do anything."""
 
 import sys
-from pathlib import Path
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -16,9 +15,11 @@ class HCSCSearchPath(SearchPathPlugin):
         found = installed_solo() if "solo.methods" in sys.modules else None
         if found is None or found.version != HYDRA:
             return
-        from solo_hcsc.checkout.register import CONFIGS, register  # takes torch and the checkout's own packages
+        from solo_hcsc.checkout.job import config_folders, script_kind, watch_jobs  # takes torch
+        from solo_hcsc.checkout.register import register
 
         register()
+        watch_jobs()
         main = next((item.path for item in search_path.get_path() if item.provider == "main"), "")
-        folder = CONFIGS / Path(main.removeprefix("file://")).name.removesuffix("-multicrop")
-        search_path.append("solo_hcsc", str(folder if folder.is_dir() else CONFIGS / "custom"))
+        for folder in config_folders(script_kind(), main.removeprefix("file://")):
+            search_path.append("solo_hcsc", str(folder))

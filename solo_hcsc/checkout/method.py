@@ -10,7 +10,7 @@ from torch import nn
 
 from solo_hcsc.checkout.images import centre_crops, training_images
 from solo_hcsc.checkout.refusing import in_config, refusing
-from solo_hcsc.checkout.settings import check_dali, check_resumed, method_settings
+from solo_hcsc.checkout.settings import check_dali, check_resumed, method_settings, warmup_is_open, wrongly_scaled
 from solo_hcsc.cli.errors import UserError, note
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.learner import Learner
@@ -32,8 +32,8 @@ class HCSC(Learner, BaseMomentumMethod):
             super().__init__(cfg)
             check_dali(cfg)
             self.given = method_settings(cfg)
-            if self.given.get("proto_warmup_epochs") is None:
-                self._choose(suitable_warmup(self.given, cfg.max_epochs), f"suits max_epochs {cfg.max_epochs}")
+            self.chosen = suitable_warmup(self.given, cfg.max_epochs) if warmup_is_open(self.given) else {}
+            self.given |= self.chosen
             options = options_in(self.given)
             options.check_schedule(cfg.max_epochs)
             if options.needs_tree:
@@ -60,16 +60,15 @@ class HCSC(Learner, BaseMomentumMethod):
     def gather(self, values: torch.Tensor) -> torch.Tensor:
         return gather(values)
 
-    def _choose(self, chosen: dict[str, Any], why: str) -> None:
-        """Takes what suits the run where nothing was given, and says so."""
-        self.given |= chosen
-        for name, value in chosen.items():
-            self.tell(f"`{name}` {value}: {why}")
-
     def setup(self, stage: str) -> None:
         """Counts the images and makes queue, memory and tree; checkpoints are loaded after this."""
         if stage != "fit":
             return
+        for name, value in self.chosen.items():
+            self.tell(f"`{name}` {value}: suits max_epochs {self.cfg.max_epochs}")
+        line = wrongly_scaled(self.cfg.get("devices"), self.trainer.num_devices)
+        if line:
+            self.tell(line)
         with refusing():
             if self.trainer.precision.endswith("-true") and self.trainer.precision != "32-true":
                 raise UserError(f"precision={self.trainer.precision}: hcsc trains in 32-true, 16-mixed or bf16-mixed")

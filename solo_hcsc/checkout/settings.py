@@ -29,7 +29,7 @@ def method_settings(cfg: DictConfig) -> dict[str, Any]:
     aside = [name for name in given if foreign and name not in typed and (name not in KNOWN or name in _ANOTHER_TREE)]
     unknown = next((name for name in given if name not in KNOWN and name not in aside), None)
     if unknown is not None:
-        hint = nearest(unknown, KNOWN, "method_kwargs.") or "docs/presets.md lists them"
+        hint = nearest(unknown, KNOWN, "method_kwargs.") or f"it has {', '.join(KNOWN)}"
         raise UserError(f"method_kwargs.{unknown}: hcsc has no such option; {hint}")
     if given.get("oracle_labels"):
         raise UserError("method_kwargs.oracle_labels: is for studies by solo-hcsc ablate --table ceiling; leave it out")
@@ -53,6 +53,35 @@ def _typed() -> set[str]:
         return set()
     keys = (override.partition("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task)
     return {key.removeprefix("method_kwargs.") for key in keys}
+
+
+def warmup_is_open(given: Mapping[str, Any]) -> bool:
+    """Whether the warm-up follows the run's length: not given, or of a file whose `max_epochs` was overridden."""
+    typed = _typed()
+    return given.get("proto_warmup_epochs") is None or ("max_epochs" in typed and "proto_warmup_epochs" not in typed)
+
+
+def wrongly_scaled(devices: Any, count: int) -> str | None:
+    """A line for the user where solo-learn counted other devices than there are, in scaling the learning rates.
+
+    It takes `len` of what the config says: of "2" that is 1.
+
+    Args:
+        devices: as the config has them.
+        count: how many there are on each node.
+
+    Example:
+        >>> wrongly_scaled("1", 1), wrongly_scaled([0, 1], 2)
+        (None, None)
+    """
+    if devices is None or len(devices) == count:
+        return None
+    return (
+        f"devices='{devices}': solo-learn scaled the learning rates for {len(devices)} device(s), "
+        f"and there are {count}; "
+        f"type devices={list(range(count))} on GPUs, or optimizer.lr and optimizer.classifier_lr times "
+        f"{count / len(devices):g}"
+    )
 
 
 def check_dali(cfg: DictConfig) -> None:

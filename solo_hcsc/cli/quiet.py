@@ -30,7 +30,7 @@ def muted() -> Iterator[None]:
 
 def quiet() -> None:
     """Hide other packages' warnings; called before anything else is imported, and needs none of them."""
-    if sys.warnoptions:
+    if any(not option.startswith("ignore") for option in sys.warnoptions):  # PYTHONWARNINGS=ignore asks for less
         return
     warnings.filterwarnings("ignore", module=rf"({_PACKAGES})(\.|$)")
     # Raised by our callers' frames on behalf of those packages.

@@ -6,6 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 RELEASE, HYDRA = "1.0.2", "1.0.6"
+# setup.py says 1.0.6 from the tag 1.0.6 on; that tag itself needs pl_bolts, which runs on no current Lightning.
+CHECKOUTS = "tag 1.0.8 or 1.0.7, or the main branch, whose setup.py says 1.0.6"
+OLD_TAG = "1.0.6 (the tag of this name, which needs pl_bolts)"
 INSTALL = f"python -m pip install --no-deps solo-learn=={RELEASE}"
 
 
@@ -13,7 +16,7 @@ INSTALL = f"python -m pip install --no-deps solo-learn=={RELEASE}"
 class SoloLearn:
     """A solo-learn on this machine."""
 
-    version: str  # RELEASE, HYDRA, or what else it is
+    version: str  # RELEASE, HYDRA, OLD_TAG, or what else it is
     folder: Path  # of its package `solo`
 
 
@@ -27,11 +30,11 @@ def installed_solo() -> SoloLearn | None:
 
 def solo_in(folder: Path) -> SoloLearn:
     """Recognise the solo-learn of a package folder by its files: a checkout does not say its version."""
+    file = folder / "methods" / "base.py"
+    base = file.read_text(errors="replace") if file.is_file() else ""
     if (folder / "args" / "pretrain.py").is_file():
-        return SoloLearn(HYDRA, folder)
-    base = folder / "methods" / "base.py"
-    calls_it_encoder = base.is_file() and "self.encoder" in base.read_text(errors="replace")
-    return SoloLearn(RELEASE if calls_it_encoder else "1.0.3 to 1.0.5", folder)
+        return SoloLearn(OLD_TAG if "from pl_bolts" in base else HYDRA, folder)
+    return SoloLearn(RELEASE if "self.encoder" in base else "1.0.3 to 1.0.5", folder)
 
 
 def wrong_version(found: SoloLearn) -> str:

@@ -12,16 +12,16 @@ from pathlib import Path
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.files import read_json
 from solo_hcsc.cli.parser import Parser
-from solo_hcsc.cli.solo_learn import HYDRA, solo_in
+from solo_hcsc.cli.solo_learn import CHECKOUTS, HYDRA, solo_in
 from solo_hcsc.training.hydra_flags import is_nested
 
 
 def run(argv: Sequence[str]) -> None:
     parser = Parser(
         "solo",
-        "Runs a script of a solo-learn 1.0.6 checkout, such as main_knn.py or main_umap.py, with HCSC among its "
-        "methods; on a machine without a GPU, on the CPU. main_pretrain.py and main_linear.py need no help: python "
-        "main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml.",
+        f"Runs a script of a checkout of solo-learn ({CHECKOUTS}), such as main_knn.py or main_umap.py, with HCSC "
+        "among its methods; on a machine without a GPU, on the CPU. main_pretrain.py and main_linear.py need no help: "
+        "python main_pretrain.py --config-path scripts/pretrain/cifar --config-name hcsc.yaml.",
         usage="SCRIPT [its own flags]",
     )
     parser.add_argument("script", metavar="SCRIPT", help="the script, in its checkout")
@@ -33,24 +33,26 @@ def run(argv: Sequence[str]) -> None:
     sys.argv = [str(script), *flags]
     try:
         from solo_hcsc.checkout.register import register
+        from solo_hcsc.checkout.repairs import while_running
     except ModuleNotFoundError as error:
         raise UserError(
             f"solo-learn {HYDRA} needs {error.name}, which is not installed; run: pip install 'solo_hcsc[checkout]'"
         ) from error
     register()
-    runpy.run_path(str(script), run_name="__main__")
+    with while_running():
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def check_script(script: Path, given: str) -> None:
     """Refuse anything but a script of a checkout of the right version."""
     if not script.is_file():
-        raise UserError(f"{given}: there is no such script; give one of a solo-learn {HYDRA} checkout, as main_knn.py")
+        raise UserError(f"{given}: there is no such script; give one of a checkout of solo-learn, as main_knn.py")
     package = script.parent / "solo"
     if not package.is_dir():
-        raise UserError(f"{given}: there is no solo-learn beside it; give a script of a {HYDRA} checkout")
+        raise UserError(f"{given}: there is no solo-learn beside it; give a script of a checkout ({CHECKOUTS})")
     found = solo_in(package).version
     if found != HYDRA:
-        raise UserError(f"{given}: solo-learn {found} is beside it, and this command is for {HYDRA}")
+        raise UserError(f"{given}: solo-learn {found} is beside it; check out {CHECKOUTS}")
 
 
 def check_run(flags: list[str]) -> None:

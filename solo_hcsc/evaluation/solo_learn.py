@@ -27,7 +27,7 @@ _KEPT = ("epoch", "global_step", "pytorch-lightning_version", "loops", "hcsc_opt
 _COMMANDS = """\
 solo-hcsc solo main_knn.py --pretrained_checkpoint_dir FOLDER --dataset {dataset} --train_data_path TRAIN \\
     --val_data_path VAL --k 20 --temperature 0.1 --distance_function cosine --feature_type backbone
-python main_linear.py --config-path scripts/linear/imagenet-100 --config-name {config}.yaml \\
+python main_linear.py --config-path scripts/linear --config-name hcsc.yaml \\
     backbone.name={encoder} pretrain_method={method} pretrained_feature_extractor=FOLDER/{file} \\
     data.dataset={dataset} data.train_path=TRAIN data.val_path=VAL"""
 
@@ -54,7 +54,6 @@ def export_run(subject: Subject) -> ExportedRun:
     name = f"{flags['method']}.ckpt"  # without the = of our own names, which Hydra's command line would want quoted
     commands = _COMMANDS.format(
         dataset=subject.encoder.trained_with["dataset"].replace("digits", "custom"),
-        config="mocov2plus",
         encoder=encoder.name,
         method=flags["method"],
         file=name,

@@ -147,7 +147,7 @@ class Checkpoints(Callback):
         path = self._file(which)
         with deferred():  # torch writes in C++, which would make another error of Ctrl-C
             self.metrics.save()
-            trainer.save_checkpoint(path)
+            trainer.save_checkpoint(path, weights_only=False)
             self._raise_together(trainer, self.files.failure)
             self.last = path
         self._saved_step = trainer.global_step

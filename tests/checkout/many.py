@@ -1,4 +1,4 @@
-"""Runs a checkout's main_pretrain.py once for each line of stdin, in one process, and prints how each ended."""
+"""Runs a checkout's script once for each line of stdin, in one process, and prints how each ended."""
 
 import io
 import runpy

@@ -111,16 +111,17 @@ def test_knn_of_an_exported_run_is_our_own(checkout, flags, noise, tmp_path, cap
 
 
 @pytest.mark.parametrize("exported", [False, True])
-def test_main_linear_takes_our_encoder_whole(exported, checkout, python, flags, noise, tmp_path):
+def test_main_linear_takes_our_encoder_whole(exported, checkout, python, flags, noise, tmp_path, capfd):
     ours = untrained_run("simclr", flags, tmp_path / "ours")
-    run_of = ours
-    if exported:
-        run_of = tmp_path / "theirs"
-        run_here("export", ours, "--format", "solo-learn", "--out", run_of)
-    words = f"{COMMON} {where(noise)} name=linear checkpoint.dir={tmp_path / 'linear'} backbone.name=resnet18"
-    config = ["--config-path", "scripts/linear/imagenet-100", "--config-name", "mocov2plus.yaml"]
-    file = f"pretrained_feature_extractor='{only(run_of, '*.ckpt')}'"
-    python(checkout, "main_linear.py", *config, *words.split(), file, "pretrain_method=simclr")
+    small = f"max_epochs=1 optimizer.batch_size=8 data.num_workers=0 checkpoint.dir={tmp_path / 'linear'}".split()
+    if exported:  # by the command that the export prints
+        run_here("export", ours, "--format", "solo-learn", "--out", tmp_path / "theirs")
+        printed = capfd.readouterr().out.partition("python main_linear.py ")[2].replace("\\\n", " ")
+        words = printed.replace("TRAIN", str(noise / "train")).replace("VAL", str(noise / "val")).split()
+    else:
+        words = f"--config-path scripts/linear --config-name hcsc.yaml {where(noise)} pretrain_method=simclr".split()
+        words.append(f"pretrained_feature_extractor='{only(ours, '*.ckpt')}'")
+    python(checkout, "main_linear.py", *words, *small)
     linear = only(tmp_path / "linear", "*.ckpt")
     trained = torch.load(linear, weights_only=True)["state_dict"]
     encoder = load_encoder(ours).module.state_dict()

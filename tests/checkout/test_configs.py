@@ -5,22 +5,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from tiny import ROOT
 
+from solo_hcsc.commands import linear
 from solo_hcsc.commands.pretrain import parse
 
 CONFIGS = ROOT / "solo_hcsc" / "checkout" / "configs"
+PRETRAIN, LINEAR = CONFIGS / "pretrain", CONFIGS / "linear"
 SCRIPTS = ROOT / "scripts" / "pretrain"
 NAMES = sorted(str(file.relative_to(SCRIPTS).with_suffix("")) for file in SCRIPTS.rglob("hcsc*.sh"))
+PAPERS = {"hcsc": "pcl", "hcsc_adco": "adco", "hcsc_moco": "moco"}  # its three linear evaluations
 OPTIONS = ("preset", "num_prototypes", "queue_size", "temperature", "proto_warmup_epochs", "local_selection")
-FOLDERS = {"cifar": ["cifar10"], "custom": ["./datasets", "train"]}  # the arguments of a script
+ARGUMENTS = {  # of a script
+    "pretrain": {"cifar": ["cifar10"], "custom": ["./datasets", "train"]},
+    "linear": {"cifar": ["cifar10", "x"], "custom": ["./datasets", "train", "val", "x"]},
+}
 
 
 def flags_of(script: Path) -> list[str]:
-    """The flags that a bash file gives to pretraining, with its arguments filled in."""
-    text = re.split(r"\n(?:solo-hcsc|\S+ -m solo_hcsc) pretrain ", script.read_text())[1]
-    for number, argument in enumerate(FOLDERS.get(script.parent.name, []), start=1):
+    """The flags that a bash file gives to its command, with its arguments filled in."""
+    text = re.split(r"\n(?:solo-hcsc|\S+ -m solo_hcsc) (?:pretrain|linear) ", script.read_text())[1]
+    arguments = ARGUMENTS[script.parent.parent.name].get(script.parent.name, ["x"])
+    for number, argument in enumerate(arguments, start=1):
         text = text.replace(f"${number}", argument)
     return [word for word in text.replace("\\\n", " ").replace('"', "").split() if not word.startswith("$")]
 
@@ -29,7 +37,6 @@ def as_config(words: list[str]) -> dict[str, Any]:
     """What the flags are in a config of solo-learn 1.0.6."""
     flags = parse(words)
     typed = {name: getattr(flags, name) for name in OPTIONS if name in flags.typed}
-    devices = [int(number) for number in str(flags.gpus or 0).split(",")]
     of_folders = flags.dataset not in ("cifar10", "cifar100")
     config = {
         "name": flags.name,
@@ -59,15 +66,12 @@ def as_config(words: list[str]) -> dict[str, Any]:
         # 1.0.2's cosine is a warm-up of no epochs, one step an epoch.
         "scheduler": {"name": "warmup_cosine", "warmup_epochs": 0, "interval": "epoch"},
         "checkpoint": {"enabled": True, "dir": str(flags.checkpoint_dir), "frequency": flags.checkpoint_frequency},
-        "auto_resume": {"enabled": flags.auto_resume},
+        "auto_resume": {"enabled": True},  # as in solo-learn's own files
         "wandb": {"enabled": flags.wandb, "entity": flags.entity, "project": flags.project, "offline": flags.offline},
         "seed": flags.seed,
         "max_epochs": flags.max_epochs,
-        "devices": devices,
         "sync_batchnorm": flags.sync_batchnorm,
-        "accelerator": "gpu" if flags.gpus else "auto",
-        "strategy": "ddp" if len(devices) > 1 else "auto",
-        "precision": "16-mixed" if flags.precision == "16" else "32-true",
+        **trainer(flags),
     }
     assert flags.scheduler == "cosine"
     if flags.val_dir is None and of_folders:
@@ -113,18 +117,88 @@ def augmentations(flags: Any) -> list[dict[str, Any]]:
     return entries
 
 
+def trainer(flags: Any) -> dict[str, Any]:
+    devices = [int(number) for number in str(flags.gpus).split(",")] if flags.gpus else "1"
+    return {
+        "devices": devices,
+        "accelerator": "gpu" if flags.gpus else "auto",
+        "strategy": "ddp" if len(devices) > 1 else "auto",
+        "precision": "16-mixed" if flags.precision == "16" else "32-true",
+    }
+
+
+def as_linear_config(words: list[str]) -> dict[str, Any]:
+    """What the flags of a linear evaluation are in a config of solo-learn 1.0.6; without names and the encoder."""
+    flags = linear.parse(words)
+    of_folders = flags.dataset not in ("cifar10", "cifar100")
+    step = {"name": "step", "lr_decay_steps": flags.lr_decay_steps}
+    cosine = {"name": "warmup_cosine", "warmup_epochs": 0, "interval": "epoch"}
+    return {
+        "pretrained_feature_extractor": None,
+        "pretrain_method": "hcsc",
+        "data": {
+            "dataset": flags.dataset,
+            "train_path": f"./{flags.data_dir / flags.train_dir if of_folders else flags.data_dir}",
+            "val_path": f"./{flags.data_dir / flags.val_dir if of_folders else flags.data_dir}",
+            "format": "dali" if flags.dali else "image_folder",
+            "num_workers": flags.num_workers,
+        },
+        "optimizer": {
+            "name": flags.optimizer,
+            "batch_size": flags.batch_size,
+            "lr": flags.lr,
+            "weight_decay": flags.weight_decay,
+        },
+        "scheduler": cosine if flags.scheduler == "cosine" else step,
+        "checkpoint": {"enabled": True, "dir": str(flags.checkpoint_dir), "frequency": flags.checkpoint_frequency},
+        "auto_resume": {"enabled": True},
+        "wandb": {"enabled": flags.wandb, "entity": flags.entity, "project": flags.project, "offline": flags.offline},
+        "max_epochs": flags.max_epochs,
+        "sync_batchnorm": False,
+        **trainer(flags),
+    }
+
+
+def composed(file: Path, *overrides: str) -> dict[str, Any]:
+    """The config as Hydra composes it, with our shared groups on its search path."""
+    with initialize_config_dir(str(file.parent), version_base="1.2"):
+        shared = f"hydra.searchpath=[file://{CONFIGS / 'shared'}]"
+        config = OmegaConf.to_container(compose(file.stem, [shared, *overrides]))
+    assert isinstance(config, dict)
+    return config
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_config_and_bash_file_agree(name):
-    config = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{name}.yaml"))
-    assert isinstance(config, dict)
-    hydra = {"defaults", "hydra"}
-    assert {key: value for key, value in config.items() if key not in hydra} == as_config(
-        flags_of(SCRIPTS / f"{name}.sh")
-    )
+    assert composed(PRETRAIN / f"{name}.yaml") == as_config(flags_of(SCRIPTS / f"{name}.sh"))
 
 
 def test_every_config_has_its_bash_file():
-    assert sorted(str(file.relative_to(CONFIGS).with_suffix("")) for file in CONFIGS.rglob("*.yaml")) == NAMES
+    assert sorted(str(file.relative_to(PRETRAIN).with_suffix("")) for file in PRETRAIN.rglob("*.yaml")) == NAMES
     assert {name for name in NAMES if "custom" not in name} == {
         f"{folder}/{name}" for folder in ("cifar", "imagenet-100", "imagenet") for name in ("hcsc", "hcsc_multicrop")
     }
+
+
+@pytest.mark.parametrize("file", sorted(LINEAR.rglob("*.yaml")), ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_linear_config_is_the_bash_file_in_one_of_the_papers_three_configurations(file):
+    words = flags_of(ROOT / "scripts" / "linear" / file.parent.name / "linear.sh")
+    if "--config" in words:
+        words[words.index("--config") + 1] = PAPERS[file.stem]
+    config = composed(file)
+    assert config.pop("name")
+    assert config.pop("backbone")
+    assert config == as_linear_config(words)
+
+
+def test_linear_configs_are_there_for_every_data_set():
+    found = {(file.parent.name, file.stem) for file in LINEAR.rglob("*.yaml")}
+    of_the_paper = {(folder, name) for folder in ("imagenet", "imagenet-100") for name in PAPERS}
+    assert found == of_the_paper | {("cifar", "hcsc"), ("custom", "hcsc")}
+
+
+def test_groups_are_chosen_as_in_solo_learns_own_files():
+    file = PRETRAIN / "cifar" / "hcsc.yaml"
+    config = composed(file, "augmentations=hcsc_32_multicrop", "wandb=private", "++wandb.offline=True")
+    assert [entry["crop_size"] for entry in config["augmentations"]] == [32, 18]
+    assert (config["wandb"]["enabled"], config["wandb"]["offline"]) == (True, True)

@@ -11,9 +11,9 @@ import torch
 from omegaconf import OmegaConf
 from tiny import ROOT, make_images
 
-from solo_hcsc.checkout.settings import check_resumed
+from solo_hcsc.checkout.settings import check_resumed, method_settings, warmup_is_open, wrongly_scaled
 from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.solo_learn import HYDRA, RELEASE, installed_solo, solo_in
+from solo_hcsc.cli.solo_learn import CHECKOUTS, HYDRA, OLD_TAG, RELEASE, installed_solo, solo_in
 from solo_hcsc.hcsc.options import Options
 
 HERE = Path(__file__).parent
@@ -30,9 +30,14 @@ def data(tmp_path_factory):
     make_images(root / "train", classes=3, per_class=8)
     make_images(root / "val", classes=3, per_class=2, seed=1)
     (root / "configs" / "cifar").mkdir(parents=True)
-    config = OmegaConf.load(CONFIGS / "cifar" / "hcsc.yaml")
+    config = OmegaConf.load(CONFIGS / "pretrain" / "cifar" / "hcsc.yaml")
     config.method, config.method_kwargs = "swav", {"num_prototypes": 3000, "sk_iters": 3, "queue_size": 16}
     OmegaConf.save(config, root / "configs" / "cifar" / "swav.yaml")
+    (root / "configs" / "cifar" / "augmentations").mkdir()
+    for count, name in ((1, "one"), (2, "two")):  # as solo-learn has them beside its configs
+        views = OmegaConf.load(CONFIGS / "shared" / "augmentations" / "hcsc_32.yaml")
+        views[0].num_crops = count
+        OmegaConf.save(views, root / "configs" / "cifar" / "augmentations" / f"{name}.yaml")
     return root
 
 
@@ -73,9 +78,12 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
         f"{short} method_kwargs.proj_output_dim=abc",
         f"{short} method_kwargs.queue_size=4",
         f"{short} 'method_kwargs.num_prototypes=[20,10]'",
+        f"{short} augmentations=one",
+        f"{short} devices=2",
         f"{short} data.format=dali",
         f"{short} data.format=dali ++dali.encode_indexes_into_labels=True",
-        "max_epochs=2",
+        "method_kwargs.proto_warmup_epochs=100 max_epochs=2",
+        f"max_epochs=2 augmentations=two wandb=private '++save={tmp_path / 'short.ckpt'}'",
     )
     expected = [
         ("0", ""),
@@ -89,12 +97,18 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
         ("2", "method_kwargs.proj_output_dim abc: must be a whole number greater than 0"),
         ("2", "method_kwargs.queue_size 4: smaller than the 8 keys of a batch over all processes"),
         ("2", "method_kwargs.num_prototypes 20: needs 40 images (method_kwargs.min_cluster_size 2 each) and there are"),
+        (
+            "2",
+            "augmentations: 1 large crop(s), and hcsc compares two; type augmentations=symmetric",
+        ),
+        ("2", "devices=2: solo-learn wants a list; type devices=[0], with all numbers"),
         ("2", "data.format=dali: DALI must tell hcsc which image is which; add ++dali.encode_indexes_into_labels=True"),
         ("2", "dali.device=gpu: there is no GPU; add ++dali.device=cpu"),
         ("2", "method_kwargs.proto_warmup_epochs 100: must be shorter than the run, max_epochs 2"),
+        ("0", ""),
     ]
     if torch.cuda.is_available():
-        del results[-2], expected[-2]
+        del results[-3], expected[-3]
     for (code, line), (wanted, text) in zip(results, expected, strict=True):
         assert code == wanted, line
         assert code == "0" or line.startswith(f"error: {text}"), line
@@ -104,6 +118,8 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
     assert checkpoint["hcsc_options"]["num_prototypes"] == [4, 2]
     of_another = torch.load(tmp_path / "other.ckpt", weights_only=True)["hcsc_options"]
     assert (of_another["num_prototypes"], of_another["queue_size"]) == ([2], 16)
+    of_short = torch.load(tmp_path / "short.ckpt", weights_only=True)["hcsc_options"]
+    assert of_short["proto_warmup_epochs"] == 1, "the file's 100 are for its 1000 epochs"
 
 
 def test_resuming_on_other_images_is_refused():
@@ -116,6 +132,54 @@ def test_resuming_on_other_images_is_refused():
     check_resumed(before | {"hcsc_options": older}, options, 30)
     with pytest.raises(UserError, match="not one of hcsc"):
         check_resumed({}, options, 30)
+
+
+def test_unknown_option_is_answered_with_those_there_are():
+    """Not with a file of docs/, which an installed package does not have."""
+    with pytest.raises(UserError, match=r"method_kwargs.zzz: hcsc has no such option; it has .*queue_size") as refused:
+        method_settings(OmegaConf.create({"method_kwargs": {"zzz": 1}}))
+    assert "docs/" not in str(refused.value)
+
+
+def test_a_config_that_hydra_did_not_read_keeps_its_warm_up():
+    assert warmup_is_open({})
+    assert not warmup_is_open({"proto_warmup_epochs": 3})
+
+
+def test_learning_rates_that_were_scaled_for_other_devices_are_named():
+    """solo-learn multiplies them by the length of what the config says of devices."""
+    assert wrongly_scaled([0, 1], 2) is None
+    assert wrongly_scaled("1", 1) is None
+    assert "for 1 device(s), and there are 2; type devices=[0, 1] on GPUs" in str(wrongly_scaled("2", 2))
+    assert "optimizer.classifier_lr times 2" in str(wrongly_scaled("2", 2))
+
+
+MADE_FROM_A_RECORD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from steps import config
+from omegaconf import OmegaConf
+from solo_hcsc.checkout.register import HCSC, register
+register()
+cfg = OmegaConf.create(config())
+cfg.optimizer.kwargs = {}
+del cfg.method_kwargs.proto_warmup_epochs
+HCSC(cfg)
+"""
+
+
+def test_a_script_that_only_evaluates_is_told_nothing_about_training(python):
+    assert python(STAND_IN, "-c", MADE_FROM_A_RECORD, HERE).stderr == ""
+
+
+def test_main_linear_is_offered_linear_configs_and_refuses_one_for_pretraining(python, tmp_path):
+    OmegaConf.save(OmegaConf.create({"method": "hcsc", "name": "own"}), tmp_path / "own.yaml")
+    lines = [f"--config-path {tmp_path} --config-name {name} hydra.run.dir={tmp_path}" for name in ("hcsc", "own")]
+    done = python(STAND_IN, HERE / "many.py", STAND_IN / "main_linear.py", text="\n".join(lines))
+    assert re.findall(r"^RESULT (.*)$", done.stdout, re.MULTILINE) == [
+        "2 error: pretrained_feature_extractor: give the checkpoint (.ckpt) to evaluate",
+        "2 error: own: is for pretraining; evaluate with a config that has pretrained_feature_extractor",
+    ]
 
 
 def test_other_hydra_programs_are_left_alone(tmp_path, python):
@@ -137,6 +201,10 @@ def test_versions_are_told_apart(tmp_path):
     (tmp_path / "methods").mkdir()
     (tmp_path / "methods" / "base.py").write_text("self.backbone = None\n")
     assert solo_in(tmp_path).version == "1.0.3 to 1.0.5"
+    (tmp_path / "methods" / "base.py").write_text("from pl_bolts.optimizers import lr_scheduler\n")
+    (tmp_path / "args").mkdir()
+    (tmp_path / "args" / "pretrain.py").touch()
+    assert solo_in(tmp_path).version == OLD_TAG
 
 
 def test_wrong_solo_is_refused_in_one_line(python):
@@ -151,12 +219,9 @@ def test_wrong_solo_is_refused_in_one_line(python):
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        (
-            "none.py",
-            "none.py: there is no such script; give one of a solo-learn 1.0.6 checkout, as main_knn.py",
-        ),
-        ("alone.py", "alone.py: there is no solo-learn beside it; give a script of a 1.0.6 checkout"),
-        ("old/main_knn.py", "old/main_knn.py: solo-learn 1.0.2 is beside it, and this command is for 1.0.6"),
+        ("none.py", "none.py: there is no such script; give one of a checkout of solo-learn, as main_knn.py"),
+        ("alone.py", f"alone.py: there is no solo-learn beside it; give a script of a checkout ({CHECKOUTS})"),
+        ("old/main_knn.py", f"old/main_knn.py: solo-learn 1.0.2 is beside it; check out {CHECKOUTS}"),
     ],
 )
 def test_solo_refuses_what_is_no_checkout(script, line, tmp_path, refused):

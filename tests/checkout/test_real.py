@@ -1,11 +1,16 @@
 """The real solo-learn 1.0.6, where SOLO_LEARN names a checkout: its own unmodified commands run HCSC."""
 
+import ast
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+from configparser import ConfigParser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import h5py
@@ -14,6 +19,8 @@ import pytest
 import torch
 from PIL import Image
 from tiny import ROOT, make_images
+
+from solo_hcsc.cli.solo_learn import HYDRA, OLD_TAG, solo_in
 
 pytestmark = pytest.mark.checkout
 CPU = "devices='1' strategy=auto accelerator=cpu precision=32-true sync_batchnorm=False"
@@ -49,6 +56,7 @@ def pretrain(checkout, data, python, tmp_path):
         words = f"{CPU} {SMALL} {where} max_epochs=2 name=tiny".split()
         extra = [word for words in more for word in words.split()]
         done = python(checkout, "main_pretrain.py", *config, *words, *extra, expect=expect)
+        (tmp_path / "said").write_text(done.stderr)
         if expect:
             return [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         return max((tmp_path / "runs").rglob("args.json"), key=lambda file: file.stat().st_mtime).parent
@@ -71,13 +79,17 @@ def solo(checkout, *words):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done
 
 
 @pytest.mark.parametrize(
     ("name", "folder", "more"),
     [
-        ("hcsc", "cifar", "++knn_eval.enabled=True"),
+        (
+            "hcsc",
+            "cifar",
+            "++knn_eval.enabled=True augmentations=asymmetric wandb=private",
+        ),
         ("hcsc_multicrop", "cifar-multicrop", "augmentations.1.num_crops=2"),
         ("hcsc", "imagenet-100", "data.format=dali dali.device=cpu data.num_workers=1"),
         ("hcsc", "custom", "+method_kwargs.clustering_start=0"),
@@ -140,11 +152,13 @@ print("seen", seen)
     assert "seen 24" in python(checkout, script).stdout
 
 
-def test_two_processes(pretrain):
+def test_two_processes(pretrain, tmp_path):
     run = pretrain("hcsc", TREE, "devices='2' strategy=ddp +method_kwargs.clustering_start=0")
     state = checkpoint_of(run)
     assert state["global_step"] == 2
     assert state["state_dict"]["coding.tree.assignments"].max() >= 0
+    said = (tmp_path / "said").read_text()
+    assert said.count("note: devices='2': solo-learn scaled the learning rates for 1 device(s), and there are 2") == 1
 
 
 def test_it_resumes_what_it_began_and_refuses_other_options(pretrain, tmp_path):
@@ -169,6 +183,7 @@ def test_other_methods_run_as_before(method, pretrain):
 @pytest.mark.parametrize(
     ("override", "line"),
     [
+        ("|mae|method=hcsc", "augmentations: 1 large crop(s), and hcsc compares two"),
         ("+method_kwargs.tempreature=1", "did you mean method_kwargs.temperature?"),
         ("method_kwargs.queue_size=4", "method_kwargs.queue_size 4: smaller than the 8 keys"),
         ("method_kwargs.num_prototypes=[20,10]", "method_kwargs.num_prototypes 20: needs 40 images"),
@@ -176,7 +191,10 @@ def test_other_methods_run_as_before(method, pretrain):
     ],
 )
 def test_refusals(override, line, pretrain):
-    refused = pretrain("hcsc", TREE, override, expect=2)
+    name = "hcsc"
+    if override.startswith("|"):
+        _, name, override = override.split("|")
+    refused = pretrain(name, TREE if name == "hcsc" else "", override, expect=2)
     assert len(refused) == 1
     assert line in refused[0]
 
@@ -187,9 +205,11 @@ def test_linear_and_knn_of_an_hcsc_run(pretrain, checkout, data, python, tmp_pat
     words = f"{CPU} data.num_workers=0 optimizer.batch_size=8 ++wandb.enabled=False data.format=image_folder {where}"
     encoder_file = shutil.copy(next(run.glob("*.ckpt")), tmp_path / "encoder.ckpt")
     words += f" pretrained_feature_extractor={encoder_file} max_epochs=1 name=linear"
-    words += f" checkpoint.dir={tmp_path / 'linear'} backbone.name=resnet18 ++auto_resume.enabled=False"
-    config = ["--config-path", "scripts/linear/imagenet-100", "--config-name", "mocov2plus.yaml"]
-    python(checkout, "main_linear.py", *config, *words.split(), "pretrain_method=hcsc")
+    words += f" checkpoint.dir={tmp_path / 'linear'}"
+    config = ["--config-path", "scripts/linear/imagenet-100", "--config-name", "hcsc.yaml"]
+    python(checkout, "main_linear.py", *config, *words.split())
+    args = json.loads(next((tmp_path / "linear").rglob("args.json")).read_text())
+    assert (args["optimizer"]["lr"], args["scheduler"]["lr_decay_steps"]) == (5.0 * 8 / 256, [60, 80]), "the paper's"
     trained = torch.load(next((tmp_path / "linear").rglob("*.ckpt")), map_location="cpu", weights_only=True)
     encoder = {k.removeprefix("backbone."): v for k, v in trained["state_dict"].items() if k.startswith("backbone.")}
     before = checkpoint_of(run)["state_dict"]
@@ -201,6 +221,40 @@ def test_linear_and_knn_of_an_hcsc_run(pretrain, checkout, data, python, tmp_pat
     flags = f"--dataset custom --train_data_path {data / 'train'} --val_data_path {data / 'val'} --batch_size 8"
     flags += f" --num_workers 0 --pretrained_checkpoint_dir {run} --k 1 5 --temperature 0.1 0.2"
     flags += " --feature_type backbone projector --distance_function cosine euclidean"
-    found = re.findall(r"acc@1=([\d.]+)", solo(checkout, "main_knn.py", *flags.split()))
+    printed = solo(checkout, "main_knn.py", *flags.split())
+    found = re.findall(r"acc@1=([\d.]+)", printed.stdout)
+    assert "note:" not in printed.stderr, "nothing is trained"
     assert len(found) == 2 * 2 * 3
     assert max(map(float, found)) > 50
+
+
+def test_the_extra_has_every_package_that_the_checkout_imports(checkout):
+    files = [*(checkout / "solo").rglob("*.py"), *checkout.glob("main_*.py")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    imported = {one.name for node in nodes if isinstance(node, ast.Import) for one in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    names = {name.partition(".")[0] for name in imported} - set(sys.stdlib_module_names) - {"solo", "nvidia"}
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    listed = "\n".join([setup["options"]["install_requires"], extras["checkout"], extras["umap"]])
+    declared = {re.split("[<>=\\[]", line)[0].lower() for line in listed.split()}
+    assert "solo_hcsc[umap]" in extras["checkout"]
+    distributions = packages_distributions()
+    assert {name for name in names if not declared & {one.lower() for one in distributions[name]}} == set()
+
+
+@pytest.mark.skipif("SOLO_LEARN_GIT" not in os.environ, reason="SOLO_LEARN_GIT names no git directory of solo-learn")
+@pytest.mark.parametrize(("tag", "version"), [("1.0.6", OLD_TAG), ("1.0.7", HYDRA), ("1.0.8", HYDRA)])
+def test_tags_are_told_apart_and_those_that_run_get_hcsc(tag, version, python, tmp_path):
+    git = ["git", "--git-dir", os.environ["SOLO_LEARN_GIT"]]
+    archive = subprocess.run([*git, "archive", tag, "solo"], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(tmp_path, filter="data")
+    assert solo_in(tmp_path / "solo").version == version
+    code = "from solo_hcsc.checkout.register import register; register()\nfrom solo.methods import METHODS\n"
+    code += "print('hcsc' in METHODS)"
+    if version == HYDRA:
+        assert python(tmp_path, "-c", code).stdout.split()[-1] == "True"
+    else:
+        assert "pl_bolts" in python(tmp_path, "-c", code, expect=1).stderr

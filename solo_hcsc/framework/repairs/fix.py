@@ -1,36 +1,11 @@
-"""What a fix is: a function that repairs one thing, and a probe that tells whether that thing is broken."""
+"""The registry of solo-learn 1.0.2's fixes, and a method to probe."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-FIXES: list["Fix"] = []
-_applied: set[str] = set()
+from solo_hcsc.fixes import Fixes
 
-
-@dataclass(frozen=True)
-class Fix:
-    name: str
-    broken: Callable[[], bool]
-    apply: Callable[[], None]
-
-
-def fixes(broken: Callable[[], bool]) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Registers the decorated function as the fix of what `broken` probes for."""
-
-    def register(function: Callable[[], None]) -> Callable[[], None]:
-        FIXES.append(Fix(function.__name__, broken, function))
-        return function
-
-    return register
-
-
-def apply() -> None:
-    """Applies every fix that is not applied yet."""
-    for fix in FIXES:
-        if fix.name not in _applied:
-            _applied.add(fix.name)
-            fix.apply()
+_registry = Fixes()
+FIXES, fixes, apply = _registry.all, _registry.of, _registry.apply
 
 
 def bare_method(cls: type, **settings: Any) -> Any:

@@ -1,3 +1,5 @@
+from functools import partial
+
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,13 @@ def headless():
     return encoder
 
 
+def kept(get_lr, numbers, rate):
+    return [rate if number in numbers else one for number, one in enumerate(get_lr())]
+
+
 class BaseMethod(pl.LightningModule):
+    _OPTIMIZERS = {"sgd": torch.optim.SGD}  # noqa: RUF012
+
     def __init__(self, cfg):
         super().__init__()
         cfg = self.add_and_assert_specific_cfg(cfg)
@@ -24,6 +32,9 @@ class BaseMethod(pl.LightningModule):
         self.num_classes = cfg.data.num_classes
         self.num_large_crops = cfg.data.num_large_crops
         self.classifier = nn.Linear(512, self.num_classes)
+        optimizer = cfg.optimizer
+        self.optimizer, self.lr, self.weight_decay = optimizer.name, optimizer.lr, optimizer.weight_decay
+        self.extra_optimizer_args, self.scheduler = optimizer.kwargs, cfg.scheduler.name
         self.knn_eval = cfg.knn_eval.enabled
         if self.knn_eval:
             self.knn = WeightedKNNClassifier(k=cfg.knn_eval.k, distance_fx="cosine")
@@ -45,10 +56,17 @@ class BaseMethod(pl.LightningModule):
         ]
 
     def configure_optimizers(self):
-        optimizer = self.cfg.optimizer
-        return torch.optim.SGD(
-            self.learnable_params, lr=optimizer.lr, weight_decay=optimizer.weight_decay, **optimizer.kwargs
+        groups = self.learnable_params
+        static = [number for number, group in enumerate(groups) if group.pop("static_lr", False)]
+        optimizer = self._OPTIMIZERS[self.optimizer](
+            groups, lr=self.lr, weight_decay=self.weight_decay, **self.extra_optimizer_args
         )
+        if self.scheduler != "step":
+            return optimizer
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_decay_steps)
+        if static:  # like the original's, a function that the scheduler saves
+            scheduler.get_lr = partial(kept, scheduler.get_lr, static, self.lr)
+        return [optimizer], [scheduler]
 
     def forward(self, X):
         feats = self.backbone(X)
