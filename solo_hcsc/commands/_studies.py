@@ -253,7 +253,7 @@ def check_enough(command: str, flags: Namespace, images: int) -> None:
 
 
 def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
-    """Return the commands that each run goes through, on the images that it was pretrained on; refuse what cannot be."""
+    """Return the commands that each run goes through, on the images it was pretrained on; refuse what cannot be."""
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Evaluation
 

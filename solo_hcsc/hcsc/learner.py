@@ -263,7 +263,7 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def _features(self, indexes: Sequence[int]) -> torch.Tensor:
-        """Return features (n, F) of training images' centre crops; batch statistics would amplify equal images' noise."""
+        """Return features (n, F) of training images' centre crops, without batch statistics, which amplify noise."""
         encoder, _ = self.encoders
         was_training = encoder.training
         encoder.eval()
