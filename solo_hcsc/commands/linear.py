@@ -47,7 +47,7 @@ def evaluate(flags: Flags, argv: Sequence[str], source: ImageSource) -> None:
     from solo_hcsc.evaluation.results import column, named_accuracies, shown_accuracies
     from solo_hcsc.framework import LinearModel
     from solo_hcsc.framework.datasets import evaluation_sets
-    from solo_hcsc.training.checkpoints import recorded_flags
+    from solo_hcsc.training.recorded import recorded_flags
 
     probe = Probe(flags, Invocation("linear", tuple(argv)), source, CONFIGS.get(flags.config, {}))
     train_set, val_set = evaluation_sets(source, *probe.transforms)
@@ -58,7 +58,7 @@ def evaluate(flags: Flags, argv: Sequence[str], source: ImageSource) -> None:
     title = " ".join(filter(None, ["linear", flags.config, "(cached)" if flags.cache_features else None]))
     if probe.deviations():
         title += f", not the paper's {', '.join(probe.deviations())}"
-    changes: dict[str, Any] = {"batch_size": batch_for(flags, len(train_set))}
+    changes: dict[str, Any] = {"batch_size": batch_for(flags, len(train_set))}  # type: ignore[arg-type]
     if flags.lr is None and not flags.lr_sweep:
         before = recorded_flags(flags.resume_from_checkpoint) if flags.resume_from_checkpoint else {}
         if before.get("lr") is not None:
