@@ -3,29 +3,30 @@
 import shlex
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import check_labelled
 from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, take
-from solo_hcsc.commands import linear, pretrain
+from solo_hcsc.commands import pretrain
 from solo_hcsc.data.source import check_folder
 from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
+    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.record import Comparison
     from solo_hcsc.study.runner import Evaluation, Variant
     from solo_hcsc.study.study import Study
 
 EVALUATIONS = ("knn", "linear", "clustering", "analyse")
 ON_REQUEST = ("fewlabels",)
-LINEAR = (
-    "--cache_features --optimizer sgd --lr 0.01 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size 256"
-)
+LINEAR = "--cache_features --optimizer sgd --lr 0.01 --scheduler cosine --weight_decay 0 --max_epochs 50 --batch_size"
 _SET_HERE = ("--method", "--seed", "--checkpoint_dir", "--auto_resume", "--resume_from_checkpoint")
 
 
@@ -51,7 +52,10 @@ def refuse_rows(flags: Namespace, rows: Mapping[str, Sequence[str]]) -> None:
 
 
 def checked(name: str, words: Sequence[str]) -> CheckedRow:
-    """Check a row: refuse before the first run what pretraining would refuse."""
+    """Check a row: refuse before the first run what pretraining would refuse.
+
+    Without --batch_size, images that are too few for pretraining's have a quarter of them in a batch.
+    """
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Variant
 
@@ -60,12 +64,26 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
         check_labelled(flags)
         pretrain.check_flags(flags)
         check_wandb(take(Wandb, flags))
-        ImageSource.of_flags(flags).located(needs_val=True)
+        source = ImageSource.of_flags(flags).located(needs_val=True)
+        if source.in_folders:  # others are never too few, and may have to be downloaded
+            images = round(training_images(source) * flags.data_fraction)
+            if images < flags.batch_size and "batch_size" not in flags.typed:
+                words = [*words, "--batch_size", str(max(1, images // 4))]
+                flags = pretrain.parse(words)
+            pretrain.check_images(flags, images)
     except ArgumentError as error:
         raise ArgumentError(f"{name}: {error}") from error
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     return CheckedRow(Variant(name, tuple(words), flags.max_epochs, name), flags)
+
+
+def training_images(source: "ImageSource") -> int:
+    """Return how many training images there are."""
+    from solo_hcsc.framework.datasets import one_split
+
+    with redirect_stdout(StringIO()):  # each run says what it finds in the folders
+        return len(one_split(source, "train"))  # type: ignore[arg-type]
 
 
 def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
@@ -74,8 +92,8 @@ def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
 
     check_alike({row.variant.name: row.flags for row in rows})
     check_test_images(flags, rows[0].flags)
-    evaluations(flags, rows[0].flags)
     check_images(flags, rows[0].flags)
+    evaluations(flags, rows[0].flags)
 
 
 def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
@@ -89,8 +107,8 @@ def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict
     check_alike({**before, **{row.variant.name: row.flags for row in rows}})
     first = rows[0].flags
     check_test_images(flags, first)
-    commands = evaluations(flags, first)
     check_images(flags, first)
+    commands = evaluations(flags, first)
     settings = {name: said(first, name) for name in SETTINGS}
     if flags.test_dir is not None:
         settings["test_dir"] = str(flags.test_dir)
@@ -150,9 +168,20 @@ def add_study_flags(parser: Parser) -> None:
         help=f"what is done with each run; {', '.join(ON_REQUEST)} on request",
     )
     group = parser.add_argument_group("flags of the evaluations, in quotes")
-    given = {"knn": "--k 20", "linear": LINEAR, "clustering": "", "analyse": "", "fewlabels": ""}
-    for name, default in given.items():
-        group.add_argument(f"--{name}", metavar='"FLAGS"', default=default, help=f"for solo-hcsc {name}")
+    for name in (*EVALUATIONS, *ON_REQUEST):
+        usual = f"; if not given, {' '.join(words)}, or less for fewer images" if (words := usually(name)) else ""
+        group.add_argument(f"--{name}", metavar='"FLAGS"', help=f"for solo-hcsc {name}{usual}")
+
+
+def usually(name: str, images: int = 2**31) -> list[str]:
+    """Return the words of an evaluation of so many training images that nobody gave."""
+    usual = {"knn": f"--k {min(20, images)}", "linear": f"{LINEAR} {256 if images >= 256 else max(1, images // 4)}"}
+    return usual.get(name, "").split()
+
+
+def asked_of(flags: Namespace, name: str, images: int) -> list[str]:
+    """Return the words of an evaluation, as given in quotes or as usual."""
+    return usually(name, images) if getattr(flags, name) is None else in_quotes(flags, name)
 
 
 def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
@@ -194,28 +223,42 @@ def check_test_images(flags: Namespace, first: Namespace) -> None:
 
 
 def check_images(flags: Namespace, first: Namespace) -> None:
-    """Refuse other images than those of the folder's runs, and too few for linear's batches, before any training."""
+    """Refuse other images than those of the folder's runs, before any training."""
     from solo_hcsc.data.folders import fingerprint
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.framework.datasets import one_split
     from solo_hcsc.study.runner import check_same_images
 
     source = ImageSource.of_flags(first).located(needs_val=True)
-    if not source.in_folders:  # whose images are always the same
-        return
-    dataset: Any = one_split(source, "train")
-    check_same_images(flags.out, fingerprint(dataset, source.folder("train")))
-    if "linear" in flags.evaluations:
-        words = ["--pretrained_feature_extractor", ".", *in_quotes(flags, "linear")]
-        batch = linear.parse(words).batch_size
-        if batch > len(dataset):
-            raise UserError(f"--linear: --batch_size {batch}: there are only {len(dataset)} training images; lower it")
+    if source.in_folders:  # others are always the same
+        check_same_images(flags.out, fingerprint(one_split(source, "train"), source.folder("train")))
+
+
+def check_enough(command: str, flags: Namespace, images: int) -> None:
+    """Refuse an evaluation that needs more training images than there are."""
+    from solo_hcsc.commands.analyse import FEWEST
+    from solo_hcsc.evaluation.budgets import drawn_from
+
+    there = f"there are only {images} training images"
+    if command == "knn" and max(flags.k) > images:
+        raise UserError(f"--k {max(flags.k)}: {there}; lower it")
+    if command == "linear" and flags.batch_size > images and ("batch_size" in flags.typed or flags.config):
+        raise UserError(f"--batch_size {flags.batch_size}: {there}; lower it")
+    if command == "clustering" and flags.split == "train" and max(flags.k or [0]) > images:
+        raise UserError(f"--k {max(flags.k)}: {there}; lower it")
+    if command == "fewlabels" and "budgets" in flags.typed and max(flags.budgets) > drawn_from(images):
+        raise UserError(f"--budgets {max(flags.budgets)}: {there}, and a draw takes {drawn_from(images)}; lower it")
+    if command == "analyse" and flags.split == "train" and images < FEWEST:
+        raise UserError(f"{there}, and it needs {FEWEST}; leave it out of --evaluations")
 
 
 def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
-    """Return the commands that each run goes through, on the images that it was pretrained on."""
+    """Return the commands that each run goes through, on the images it was pretrained on; refuse what cannot be."""
+    from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Evaluation
 
+    source = ImageSource.of_flags(first).located(needs_val=True)
+    many = training_images(source) if source.in_folders else 2**31
     images = ["--num_workers", first.num_workers]  # all else is as in pretraining
     if flags.test_dir is not None:
         images += ["--val_dir", flags.test_dir]
@@ -233,12 +276,13 @@ def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
         "analyse": Evaluation("analyse", "analysis.json", into=("--out", "analysis"), first_seed_only=True),
     }
     found = [
-        replace(commands[name], flags=(*map(str, images), *in_quotes(flags, name), *more))
+        replace(commands[name], flags=(*map(str, images), *asked_of(flags, name, many), *more))
         for name, more in ((name, pictures if name == "analyse" else []) for name in flags.evaluations)
     ]
     for evaluation in found:
         try:
-            import_module(f"solo_hcsc.commands.{evaluation.command}").parse(evaluation.of(flags.out))
+            parsed = import_module(f"solo_hcsc.commands.{evaluation.command}").parse(evaluation.of(flags.out))
+            check_enough(evaluation.command, parsed, many)
         except UserError as error:
             raise UserError(f"--{evaluation.command}: {error}") from error
     return found

@@ -38,6 +38,8 @@ def run(argv: Sequence[str]) -> None:
 
     import_faiss("fewlabels clusters")
     train, val = (Embedder.load(flags.but(split=split)) for split in ("train", "val"))
+    if "budgets" not in flags.typed:
+        flags = flags.but(budgets=[one for one in flags.budgets if one <= drawn_from(train.images)] or [1])
     if max(flags.budgets) > drawn_from(train.images):
         raise UserError(
             f"--budgets {max(flags.budgets)}: a draw has only {drawn_from(train.images)} of {train.images} images; "

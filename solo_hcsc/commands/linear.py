@@ -8,7 +8,7 @@ from typing import Any
 from solo_hcsc.cli.console import announce
 from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import add_cache_flag, add_resume_flags, check_labelled_checkpoint, probe_parser
-from solo_hcsc.cli.parser import POSITIVE, Invocation, Parser
+from solo_hcsc.cli.parser import POSITIVE, Flags, Invocation, Parser
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.images import evaluated_images
 
@@ -21,6 +21,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         ("moco", 30.0, {"scheduler": "step", "lr_decay_steps": [60, 80]}),
     )
 }
+UNUSED_RATE = 0.3  # solo-learn's default, which a sweep's model is made with
 SWEEP = [0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 30.0]
 
 
@@ -38,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
         announce(f"nothing to do: {finished}")
 
 
-def evaluate(flags: Namespace, argv: Sequence[str], source: ImageSource) -> None:
+def evaluate(flags: Flags, argv: Sequence[str], source: ImageSource) -> None:
     """Train the classifier, or one for each learning rate, and write the result."""
     from solo_hcsc.data.folders import classes_of
     from solo_hcsc.evaluation.models import Sweep
@@ -46,6 +47,7 @@ def evaluate(flags: Namespace, argv: Sequence[str], source: ImageSource) -> None
     from solo_hcsc.evaluation.results import column, named_accuracies, shown_accuracies
     from solo_hcsc.framework import LinearModel
     from solo_hcsc.framework.datasets import evaluation_sets
+    from solo_hcsc.training.recorded import recorded_flags
 
     probe = Probe(flags, Invocation("linear", tuple(argv)), source, CONFIGS.get(flags.config, {}))
     train_set, val_set = evaluation_sets(source, *probe.transforms)
@@ -56,13 +58,25 @@ def evaluate(flags: Namespace, argv: Sequence[str], source: ImageSource) -> None
     title = " ".join(filter(None, ["linear", flags.config, "(cached)" if flags.cache_features else None]))
     if probe.deviations():
         title += f", not the paper's {', '.join(probe.deviations())}"
+    changes: dict[str, Any] = {"batch_size": batch_for(flags, len(train_set))}  # type: ignore[arg-type]
+    if flags.lr is None and not flags.lr_sweep:
+        before = recorded_flags(flags.resume_from_checkpoint) if flags.resume_from_checkpoint else {}
+        if before.get("lr") is not None:
+            changes["lr"] = before["lr"]
+        else:
+            plain = probe.transforms[1]
+            rate = probe.choose_rate(classes, evaluation_sets(source, plain, plain)[0], changes)
+            changes["lr"] = rate.lr
+            settings["chosen"] = rate.said
+            announce(f"--lr {rate.lr:g}: {rate.said}; typed, it stays as typed")
     if not flags.lr_sweep:
-        trained = probe.fit(LinearModel, classes, train_set, val_set)
+        trained = probe.fit(LinearModel, classes, train_set, val_set, changes)
         logged = trained.logged
         metrics = {f"acc{k}": logged[f"val_acc{k}"] for k in tops if f"val_acc{k}" in logged}
         probe.report(trained, metrics, settings, ("evaluation", *headings), [(title, *metrics.values())])
         return
-    trained = probe.fit(Sweep, classes, train_set, val_set)
+    recorded = {} if flags.lr is not None else {"lr": UNUSED_RATE}
+    trained = probe.fit(Sweep, classes, train_set, val_set, changes | recorded)
     logged = trained.logged
     rows: list[tuple[Any, ...]] = [
         (f"{lr:g}", *(logged[f"val_acc{k}_lr{lr:g}"] for k in tops))
@@ -83,7 +97,17 @@ def evaluate(flags: Namespace, argv: Sequence[str], source: ImageSource) -> None
     probe.report(trained, metrics, settings, ("lr", *headings), rows, remark)
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def batch_for(flags: Flags, images: int) -> int:
+    """The batch as typed or as a configuration has it; without these, a quarter of the images where they are few."""
+    typed = "batch_size" in flags.typed or flags.config
+    if typed or images >= flags.batch_size:
+        return int(flags.batch_size)
+    batch = max(1, images // 4)
+    announce(f"--batch_size {batch}: there are {images} training images")
+    return batch
+
+
+def parse(argv: Sequence[str]) -> Flags:
     first = Parser("linear", add_help=False)
     first.add_argument("--config")
     config = first.parse_known_args(list(argv))[0].config
@@ -108,7 +132,11 @@ class _OrSweep(Action):
 
 
 def build_parser(defaults: dict[str, Any]) -> Parser:
-    parser = probe_parser("linear", "Trains a linear classifier on the frozen encoder of a checkpoint.", defaults)
+    parser = probe_parser(
+        "linear", "Trains a linear classifier on the frozen encoder of a checkpoint.", {"lr": None, **defaults}
+    )
+    told = "learning rate; if neither it nor --config is given, chosen on held-out training images"
+    parser.change("lr", help=told)
     group = parser.add_argument_group("linear")
     group.add_argument(
         "--config",

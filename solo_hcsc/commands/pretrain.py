@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 # solo-learn's methods that unpack exactly two features and have no term for small crops.
 _TWO_CROPS = "barlow_twins deepclusterv2 dino mocov2plus nnbyol nnclr nnsiam ressl simsiam vicreg wmse".split()
 DEFAULT_METHOD = "hcsc"
+ONLINE_KNN = (
+    "--knn_eval: val_knn_acc1 is an online figure: its bank is the epoch's augmented views as training saw them. "
+    "solo-hcsc knn has plain images in the bank, and is often much higher (docs/evaluation.md)"
+)
 _WHOLE_BATCHES = ("mocov2plus", "ressl", "nnclr", "nnbyol", "nnsiam")  # whose queue takes whole batches
 
 
@@ -56,14 +60,12 @@ def run(argv: Sequence[str]) -> None:
     tell_found(flags, argv)
 
     from solo_hcsc.training.resume import FinishedError, find_resume
-    from solo_hcsc.training.run import Run, batches_per_epoch
+    from solo_hcsc.training.run import Run
 
     # ---- every check comes before the first thing written ----
     job = resolve(flags)
     work = prepare(job)
-    source = "--train_dir" if flags.data_fraction == 1 else f"--data_fraction {flags.data_fraction:g}"
-    batches = batches_per_epoch(source, work.images, job.loading.batch_size, job.devices, job.loop)
-    check_centroids(flags, work.images, batches * job.loading.batch_size)
+    batches = batches_of(job, work.images)
     try:
         resume = find_resume(
             take(Resume, flags, recorded=work.flags, given=flags.given), job.folder.parent, job.loop, work.model
@@ -89,6 +91,8 @@ def run(argv: Sequence[str]) -> None:
         f"{job.devices}; {batches} batches of {job.loading.batch_size} per epoch, "
         f"{job.loop.max_epochs} epochs; writing to {session.folder}"
     )
+    if flags.knn_eval:
+        announce(ONLINE_KNN)
     if resume is not None:
         announce(f"resuming from {resume}")
     session.fit(work.model, train_loader, val_loader)
@@ -109,6 +113,26 @@ def next_command(folder: Path, source: ImageSource, has_tree: bool) -> str:
     if source.dataset == "custom" and source.val_dir is None:
         words += ["--val_dir", "LABELLED_IMAGES"]
     return f"solo-hcsc knn {shlex.join(map(str, words))}"
+
+
+def check_images(flags: Flags, images: int) -> None:
+    """Refuse what `run` would on so many training images, without a word and without reading them."""
+    from contextlib import redirect_stdout
+    from io import StringIO
+
+    with redirect_stdout(StringIO()):
+        job = resolve(flags)
+        batches_of(job, images)
+        suited(job, images)
+
+
+def batches_of(job: "Job", images: int) -> int:
+    """Return the batches of an epoch with so many images."""
+    from solo_hcsc.training.run import batches_per_epoch
+
+    share = job.flags.data_fraction
+    source = "--train_dir" if share == 1 else f"--data_fraction {share:g}"
+    return batches_per_epoch(source, images, job.loading.batch_size, job.devices, job.loop)
 
 
 # ---- from the flags to what trains ----
@@ -254,8 +278,9 @@ def prepare(job: Job) -> Work:
     if issubclass(method, HCSC) and settings["oracle_labels"]:
         true_labels = oracle(train_set, source, flags.label_hierarchy)
         settings |= {"num_prototypes": [int(level.max()) + 1 for level in true_labels], "min_cluster_size": 0}
-    elif issubclass(method, HCSC):
-        settings |= method.choose_levels(settings, len(train_set))  # type: ignore[arg-type]
+    else:
+        batches_of(job, len(train_set))  # type: ignore[arg-type]
+        settings |= suited(job, len(train_set))  # type: ignore[arg-type]
     if source.in_folders:
         settings |= {"images": fingerprint(train_set, source.folder("train")), "background": BACKGROUND}
     crops = None
@@ -275,6 +300,35 @@ def prepare(job: Job) -> Work:
         arguments["true_labels"] = true_labels
     model = method(**arguments)
     return Work(started, model, train_set, val_set, settings | getattr(model, "resolved_options", {}))
+
+
+def suited(job: Job, images: int) -> dict[str, Any]:
+    """Return the sizes that suit so many images where none were typed, and say so; refuse what cannot be."""
+    from solo_hcsc.framework.method import HCSC
+    from solo_hcsc.hcsc.options import levels_for, options_in
+
+    flags, settings = job.flags, job.settings
+    if issubclass(job.method, HCSC):
+        if settings["oracle_labels"]:
+            return {}
+        chosen: dict[str, Any] = job.method.choose_levels(settings, images)
+        options_in({**settings, **chosen}).check_images(images)
+        return chosen
+    goes_on = flags.resume_from_checkpoint is not None  # with what it began with
+    batch = flags.batch_size * job.devices.processes
+    if flags.method in _WHOLE_BATCHES and "queue_size" not in flags.typed and not goes_on:
+        size = max(1, min(flags.queue_size, images) // batch) * batch
+        if size != flags.queue_size:
+            announce(f"--queue_size {size}: whole batches, and not more than the {images} images")
+        return {"queue_size": size}
+    if flags.method == "deepclusterv2":
+        seen = batches_of(job, images) * flags.batch_size
+        if max(flags.num_prototypes) > seen and "num_prototypes" not in flags.typed and not goes_on:
+            count = min(seen, levels_for(images)[0])
+            announce(f"--num_prototypes {count}: chosen for {images} images")
+            return {"num_prototypes": [count] * len(flags.num_prototypes)}
+        check_centroids(settings["num_prototypes"], images, seen)
+    return {}
 
 
 def oracle(train_set: "Dataset", source: ImageSource, file: Path | None) -> "torch.Tensor":
@@ -529,8 +583,9 @@ def shorten(flags: Flags) -> dict[str, Any]:
 
     if flags.resume_from_checkpoint is not None:
         before = recorded_flags(flags.resume_from_checkpoint)
-        chosen = {"warmup_epochs": before.get("warmup_epochs"), **(before.get("hcsc_options") or {})}
-        names = {"warmup_epochs", "proto_warmup_epochs", "num_prototypes"} - flags.typed
+        own = {name: before.get(name) for name in ("warmup_epochs", "queue_size", "num_prototypes")}
+        chosen = {**own, **(before.get("hcsc_options") or {})}
+        names = {"proto_warmup_epochs", *own} - flags.typed
         return {name: chosen[name] for name in sorted(names & vars(flags).keys()) if chosen.get(name) is not None}
     method, most = load_methods()[flags.method], longest_warmup(flags.max_epochs)
     shorter: dict[str, Any] = {}
@@ -605,9 +660,10 @@ def _check_method_flags(flags: Namespace) -> None:
         )
 
 
-def check_queue(flags: Namespace, devices: Devices, batch: int) -> None:
-    """Refuse a queue that does not fit a `batch` over all processes."""
-    if flags.method in _WHOLE_BATCHES and (flags.queue_size < 1 or flags.queue_size % batch):
+def check_queue(flags: Flags, devices: Devices, batch: int) -> None:
+    """Refuse a queue that does not suit a `batch` over all processes; `suited` chooses one where none was typed."""
+    typed = flags.method in _WHOLE_BATCHES and "queue_size" in flags.typed
+    if typed and (flags.queue_size < 1 or flags.queue_size % batch):
         raise UserError(
             f"--queue_size {flags.queue_size}: {flags.method} wants a multiple of the batch over all processes, {batch}"
         )
@@ -615,12 +671,12 @@ def check_queue(flags: Namespace, devices: Devices, batch: int) -> None:
         raise UserError(f"--queue_size {flags.queue_size} is smaller than one batch over all processes")
 
 
-def check_centroids(flags: Namespace, images: int, seen: int) -> None:
-    """Refuse more clusters than images that a process has `seen` in an epoch, from which DeepCluster v2 starts."""
-    if flags.method != "deepclusterv2" or max(flags.num_prototypes) <= seen:
+def check_centroids(clusters: Sequence[int], images: int, seen: int) -> None:
+    """Refuses more clusters than the images that a process has `seen` in an epoch, where DeepCluster v2's begin."""
+    if max(clusters) <= seen:
         return
     full = "" if seen == images else f", {seen} of them in the full batches of a process"
     raise UserError(
-        f"--num_prototypes {max(flags.num_prototypes)}: more than the training images: there are {images}{full}; "
+        f"--num_prototypes {max(clusters)}: more than the training images: there are {images}{full}; "
         f"give at most {seen}"
     )

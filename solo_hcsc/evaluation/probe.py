@@ -23,10 +23,12 @@ from solo_hcsc.data.loaders import EpochSampler, Loading, Place, ResumableLoader
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.encoders import load_encoder
 from solo_hcsc.evaluation.features import Features, extract, tell_skipped
+from solo_hcsc.evaluation.rates import Rate, choose_rate
 from solo_hcsc.evaluation.results import Result, describe_data
 from solo_hcsc.framework import LinearModel
 from solo_hcsc.framework.datasets import evaluation_transforms
 from solo_hcsc.framework.settings import for_framework, linear_settings, resolve_dali
+from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.recorded import EVALUATION
 from solo_hcsc.training.resume import check_same_flags, find_resume
@@ -84,6 +86,7 @@ class Probe:
         self.evaluation = invocation.command
         self.protocol = {**PLAIN, **protocol} if protocol else {}
         self.cached = "cache_features" in flags and flags.cache_features
+        self._known: Features | None = None  # of the training images, once they were needed
         self.devices = resolve_devices(flags, torch.cuda.device_count())
         self.loading, self.loop = take(Loading, flags), take(Loop, flags)
         name = flags.name or f"{self.evaluation}-{source.dataset}"
@@ -177,7 +180,7 @@ class Probe:
             announce(f"resuming from {resume}")
         if self.cached:
             features = self._features(train_set, val_set)
-            loaders = self._cached_loaders(*features)
+            loaders = self._cached_loaders(loading.batch_size, *features)
             skipped = [one for part in features for one in part.skipped]
             tell_skipped(skipped, images + val_images)
             images, val_images = (len(part.y) for part in features)
@@ -199,20 +202,28 @@ class Probe:
             check_same_flags(found, settings)
         return found
 
-    def _features(self, *sets: Dataset) -> list[Features]:
+    def choose_rate(self, num_classes: int, train_set: Dataset, changes: Mapping[str, Any]) -> Rate:
+        """Choose the learning rate by training images that are held out; `train_set` shows them as in validation."""
+        if self.devices.processes > 1:
+            raise ArgumentError("`lr`: is chosen in one process; give it where there are several")
+        settings = {**self.settings, "num_classes": num_classes, **changes}
+        self._known = self._extracted(train_set, "training features")
+        backbone = Cached(self.encoder.module)
+        return choose_rate(self._known, backbone, for_framework(settings, self.source), self.loop.seed)
+
+    def _features(self, train_set: Dataset, val_set: Dataset) -> list[Features]:
         """The features of training and validation images, computed once."""
+        known = self._known or self._extracted(train_set, "training features")
+        return [known, self._extracted(val_set, "validation features")]
+
+    def _extracted(self, images: Dataset, title: str) -> Features:
         on_gpu = self.devices.accelerator == "gpu"
         device = torch.device("cuda", self.devices.indexes[0]) if on_gpu else torch.device("cpu")
-        module = self.encoder.module.eval().to(device)
-        titles = ("training features", "validation features")
-        return [
-            extract(module, images, self.loading, title, device) for images, title in zip(sets, titles, strict=True)
-        ]
+        return extract(self.encoder.module.eval().to(device), images, self.loading, title, device)
 
-    def _cached_loaders(self, *features: Features) -> tuple[DataLoader, DataLoader]:
+    def _cached_loaders(self, size: int, *features: Features) -> tuple[DataLoader, DataLoader]:
         train, val = map(FeatureBatches, features)
         sampler = EpochSampler(train, self.loop.seed, shards=False)
-        size = self.loading.batch_size
         return (
             ResumableLoader(train, size, sampler=sampler, drop_last=True, collate_fn=_as_it_is),
             DataLoader(val, size, collate_fn=_as_it_is),

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import torch
 
 from solo_hcsc.hcsc.hierarchy import Hierarchy
+from solo_hcsc.hcsc.judging import rankme, uniformity
 from solo_hcsc.hcsc.options import Options
 
 DUPLICATE = 0.9999  # the cosine from which two prototypes are one
+LOW_RANK = 0.1  # RankMe of collapsed features, as a share of what it could be
+CLOSE = -0.5  # their uniformity
 LOOKED_AT = 1000  # prototypes that are compared with all others
 
 
@@ -29,14 +32,14 @@ class Health:
     Example:
         >>> health, ill = Health(), Sign("ill", "it is ill")
         >>> [health.news(epoch, "tree", signs) for epoch, signs in enumerate([{"a": ill}, {"a": ill}, {}])]
-        [['epoch 1: it is ill'], [], []]
+        [['epoch 1: it is ill'], [], ['epoch 3: no longer: ill']]
     """
 
     def __init__(self) -> None:
         self._standing: dict[str, dict[str, Sign]] = {}
 
     def news(self, epoch: int, about: str, signs: Mapping[str, Sign]) -> list[str]:
-        """Takes note of all `signs` about something, and returns a line for each that is new.
+        """Takes note of all `signs` about something, and returns a line for each that is new or gone.
 
         Args:
             epoch: when they were seen; the first is 0.
@@ -47,7 +50,9 @@ class Health:
             Lines to show to the user, in which epochs and levels count from 1.
         """
         standing, self._standing[about] = self._standing.get(about, {}), dict(signs)
-        return [f"epoch {epoch + 1}: {sign.text}" for name, sign in signs.items() if name not in standing]
+        new = [f"epoch {epoch + 1}: {sign.text}" for name, sign in signs.items() if name not in standing]
+        gone = [f"epoch {epoch + 1}: no longer: {sign.short}" for name, sign in standing.items() if name not in signs]
+        return [*new, *gone]
 
     def as_dict(self) -> dict[str, dict[str, str]]:
         """What stands, in short, as a checkpoint keeps it."""
@@ -84,32 +89,18 @@ class Health:
 
 
 def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, Sign]:
-    """Signs of a new tree, by name.
+    """Return the signs of a new tree that its sizes alone show, by name.
 
     Example:
         >>> from solo_hcsc.hcsc.hierarchy import build_hierarchy
-        >>> options = Options(num_prototypes=(4, 2), min_cluster_size=0)
-        >>> list(of_tree(build_hierarchy(torch.eye(8)[:2].repeat(50, 1), options), options))
-        ['duplicates 1']
+        >>> options = Options(num_prototypes=(9, 2), min_cluster_size=0)
+        >>> list(of_tree(build_hierarchy(torch.eye(10), options), options))
+        ['members 1']
     """
     signs = {}
     members = int(hierarchy.sizes(0).sum())
-    for number, (level, wanted) in enumerate(zip(hierarchy.levels, options.num_prototypes, strict=True), start=1):
+    for number, level in enumerate(hierarchy.levels, start=1):
         clusters = len(level.prototypes)
-        same = duplicates(level.prototypes)
-        if same > 0.1:
-            signs[f"duplicates {number}"] = Sign(
-                f"prototypes of level {number} equal each other",
-                f"{same:.0%} of the prototypes of level {number} equal another one; the embeddings have collapsed. "
-                "Start later (`proto_warmup_epochs`), lower `lr`, or ask for fewer `num_prototypes`",
-            )
-        largest = float(level.sizes.max() / level.sizes.sum())
-        if largest > max(0.5, 2 / wanted):  # of two clusters one has half in any case
-            signs[f"largest {number}"] = Sign(
-                f"collapsed: one cluster of level {number} holds {largest:.0%} of the images",
-                f"one of {clusters} clusters of level {number} holds {largest:.0%} of the images; the embeddings have "
-                "collapsed. Start later (`proto_warmup_epochs`), lower `lr` or `proto_weight`",
-            )
         if clusters > 0.8 * members:
             what = "prototypes" if number > 1 else "images"
             signs[f"members {number}"] = Sign(
@@ -119,6 +110,56 @@ def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, Sign]:
             )
         members = clusters
     return signs
+
+
+def collapse_in_tree(hierarchy: Hierarchy, options: Options) -> dict[str, Sign]:
+    """Return the signs of collapse in a tree, by name.
+
+    Unbalanced images, and embeddings that have only begun to spread, make such a tree too: ask `collapse_of` as well.
+
+    Example:
+        >>> from solo_hcsc.hcsc.hierarchy import build_hierarchy
+        >>> options = Options(num_prototypes=(4, 2), min_cluster_size=0)
+        >>> list(collapse_in_tree(build_hierarchy(torch.eye(8)[:2].repeat(50, 1), options), options))
+        ['duplicates 1']
+    """
+    signs = {}
+    for number, (level, wanted) in enumerate(zip(hierarchy.levels, options.num_prototypes, strict=True), start=1):
+        same = duplicates(level.prototypes)
+        if same > 0.1:
+            signs[f"duplicates {number}"] = Sign(
+                f"collapsed: prototypes of level {number} equal each other",
+                f"{same:.0%} of the prototypes of level {number} equal another one; the embeddings have collapsed. "
+                "Start later (`proto_warmup_epochs`), lower `lr`, or ask for fewer `num_prototypes`",
+            )
+        largest = float(level.sizes.max() / level.sizes.sum())
+        if largest > max(0.5, 2 / wanted):  # of two clusters one has half in any case
+            signs[f"largest {number}"] = Sign(
+                f"collapsed: one cluster of level {number} holds {largest:.0%} of the images",
+                f"one of {len(level.prototypes)} clusters of level {number} holds {largest:.0%} of the images; the "
+                "embeddings have collapsed. Start later (`proto_warmup_epochs`), lower `lr` or `proto_weight`",
+            )
+    return signs
+
+
+def collapse_of(features: torch.Tensor) -> str | None:
+    """Say how far the encoder's features (n, D) of n images have collapsed; None if they have not.
+
+    They have collapsed if they fill hardly any directions and all lie close to one. The projector's embeddings are no
+    evidence: in the first steps they come close together in runs that end well.
+
+    Example:
+        >>> collapse_of(torch.eye(64)), collapse_of(torch.ones(64, 64))
+        (None, 'the features of 64 images have rank 1 and uniformity 0.00')
+    """
+    if len(features) < 2:
+        return None
+    if not features.any():
+        return f"the features of {len(features)} images are all 0"
+    rank, even = rankme(features), uniformity(features)
+    if rank > LOW_RANK * min(features.shape) or even < CLOSE:
+        return None
+    return f"the features of {len(features)} images have rank {rank:.0f} and uniformity {even + 0.0:.2f}"
 
 
 def duplicates(prototypes: torch.Tensor) -> float:
@@ -142,9 +183,9 @@ def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) ->
         share = float(means.get(f"left_out_{level - 1}", math.nan))
         if share > max(0.5, 1.5 / clusters):  # of two equal clusters half is left out
             signs[f"all left out {level}"] = Sign(
-                f"collapsed: level {level} leaves out most negatives",
-                f"level {level} leaves out {share:.0%} of the negatives; its clusters have collapsed. Start later "
-                "(`proto_warmup_epochs`), lower `proto_weight`, or ask for more prototypes",
+                f"level {level} leaves out most negatives",
+                f"level {level} leaves out {share:.0%} of the negatives, which leaves little to learn from. Start "
+                "later (`proto_warmup_epochs`), lower `proto_weight`, or ask for more prototypes",
             )
         if share < 0.1 / clusters:
             signs[f"none left out {level}"] = Sign(

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from solo_hcsc.hcsc.coding import Coded, Processes, SelectiveCoding, describe, selection_quality
 from solo_hcsc.hcsc.errors import ArgumentError
-from solo_hcsc.hcsc.health import Health, Sign, of_epoch, of_tree
+from solo_hcsc.hcsc.health import Health, Sign, collapse_in_tree, collapse_of, of_epoch, of_tree
 from solo_hcsc.hcsc.options import Options
 
 CentreCropBatches = Callable[[Sequence[int]], Iterable[torch.Tensor]]
@@ -24,6 +24,7 @@ CentreCropBatches = Callable[[Sequence[int]], Iterable[torch.Tensor]]
 # How well negatives are selected costs a comparison of the batch with the queue.
 STEPS_BETWEEN_PRECISION = 20
 LARGE = 2e9  # bytes
+JUDGED = 256  # images by whose features collapse is judged
 
 
 class Extracted(NamedTuple):
@@ -112,6 +113,7 @@ class Learner(nn.Module):
         self.options, self.num_images, self.seed, self.centre_crops = options, num_images, seed, centre_crops
         self.true_labels = true_labels if options.oracle_labels else None
         self.health = Health()
+        self._looked_at = -1  # the epoch
         self.coding = SelectiveCoding(options, self.embedding_size, num_images, seed).to(self.device)
         kept = self.coding.bytes_of_images
         if kept > LARGE:
@@ -243,7 +245,32 @@ class Learner(nn.Module):
 
     def look_at_epoch(self) -> None:
         """Tells what is wrong with the epoch that has just ended; once, however often it is asked."""
+        if self._looked_at == self.current_epoch:
+            return
+        self._looked_at = self.current_epoch
         self._tell_news("epoch", of_epoch(self.trainer.callback_metrics, self.options, self.current_epoch))
+        if self.global_rank == 0:
+            self._tell_news("collapse", self._collapse())
+
+    def _collapse(self) -> dict[str, Sign]:
+        """Return the signs of collapse that the tree and the encoder's features agree on."""
+        tree = self.coding.hierarchy
+        signs = {} if tree is None else collapse_in_tree(tree, self.options)
+        if not signs or self.centre_crops is None:
+            return {}
+        seen = collapse_of(self._features(spread(self.num_images, JUDGED, self.current_epoch, self.seed)))
+        return {name: sign._replace(text=f"{sign.text} ({seen})") for name, sign in signs.items()} if seen else {}
+
+    @torch.no_grad()
+    def _features(self, indexes: Sequence[int]) -> torch.Tensor:
+        """Return features (n, F) of training images' centre crops, without batch statistics, which amplify noise."""
+        encoder, _ = self.encoders
+        was_training = encoder.training
+        encoder.eval()
+        with self.trainer.precision_plugin.forward_context():
+            found = [encoder(crops.to(self.device)).float() for crops in self.centre_crops(indexes)]  # type: ignore[misc]
+        encoder.train(was_training)
+        return torch.cat(found).cpu()
 
     def _tell_news(self, about: str, signs: Mapping[str, Sign]) -> None:
         for line in self.health.news(self.current_epoch, about, signs):

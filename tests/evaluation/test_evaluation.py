@@ -19,6 +19,7 @@ from solo_hcsc.evaluation.encoders import load_encoder, load_projector
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.few_labels import listed_images, stratified_sample
 from solo_hcsc.evaluation.knn import accuracies
+from solo_hcsc.evaluation.rates import RATES, choose_rate
 from solo_hcsc.evaluation.results import read_results
 from solo_hcsc.training.checkpoints import find_checkpoint
 
@@ -130,6 +131,39 @@ def test_swept_classifiers_are_those_that_each_learning_rate_alone_gives(custom,
         assert result["settings"]["all"][number]["acc1"] == pytest.approx(metrics["acc1"], abs=1e-4)
     assert result["metrics"]["acc1"] == max(row["acc1"] for row in result["settings"]["all"])
     assert result["settings"]["features"] == "cached, without augmentation"
+
+
+@pytest.mark.parametrize("scale", [0.05, 100])
+def test_chosen_rate_suits_features_of_any_scale(scale):
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 3
+    features = Features(scale * (3 * torch.eye(16)[y] + torch.randn(300, 16, generator=draw).abs()), y)
+    settings = {"num_classes": 3, "max_epochs": 20, "batch_size": 32, "optimizer": "sgd", "weight_decay": 0.0}
+    settings |= {"lars": False, "exclude_bias_n_norm": False, "extra_optimizer_args": {"momentum": 0.9}}
+    encoder = nn.Identity()
+    encoder.num_features = 16
+    rate = choose_rate(features, encoder, {**settings, "scheduler": "reduce"}, seed=0)
+    best = next(one for one in rate.tried if one.lr == rate.lr)
+    assert best.acc1 > 90
+    assert (rate.images, rate.held_out) == (240, 60)
+    losses = {one.lr: one.loss for one in rate.tried}
+    assert losses[0.3] > 20 if scale == 100 else rate.lr > 0.1, "the rate that was the default diverged"
+
+
+@pytest.mark.parametrize("cached", [["--cache_features"], []])
+def test_rate_that_nobody_typed_is_chosen_on_training_images(cached, custom, untrained, tmp_path, capsys):
+    flags = ["--crop_size", 32, "--num_workers", 0, "--accelerator", "cpu", "--max_epochs", 1]
+    flags += [*custom, *cached, "--pretrained_feature_extractor", untrained]
+    run_here("linear", *flags, "--checkpoint_dir", tmp_path / "chosen")
+    settings = read_results(tmp_path / "chosen")[0]["settings"]
+    assert settings["chosen"] == "best of 10 learning rates on 7 held-out training images"
+    assert settings["lr"] in RATES
+    assert settings["batch_size"] == 9, "36 images are too few for the default of 128"
+    assert f"--lr {settings['lr']:g}: best of 10" in capsys.readouterr().out
+    run_here("linear", *flags, "--lr", 0.3, "--batch_size", 12, "--checkpoint_dir", tmp_path / "typed")
+    settings = read_results(tmp_path / "typed")[0]["settings"]
+    assert (settings["lr"], settings["batch_size"]) == (0.3, 12)
+    assert "chosen" not in settings
 
 
 def test_sweep_works_on_augmented_images_too(custom, untrained, tmp_path):

@@ -1,5 +1,7 @@
 """Every warning is made to happen; a healthy tree gives none."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,10 @@ import torch.nn.functional as F
 from PIL import Image
 from tiny import SMALL, run_here, where
 
+from solo_hcsc.evaluation.encoders import load_encoder
+from solo_hcsc.hcsc import learner
 from solo_hcsc.hcsc.coding import SelectiveCoding
-from solo_hcsc.hcsc.health import Health, Sign, of_epoch, of_tree
+from solo_hcsc.hcsc.health import Health, Sign, collapse_in_tree, collapse_of, of_epoch, of_tree
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.options import Options
 
@@ -34,7 +38,9 @@ def test_equal_images_fall_into_one_cluster_that_leaves_everything_out(one_pictu
     tree = "--num_prototypes 8 4 --clustered_features images".split()
     run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *tree)
     said = notes(capsys)
-    assert sum("level 1 holds 100% of the images" in line for line in said) == 1, "said once, though it goes on"
+    (line,) = (line for line in said if "level 1 holds 100% of the images" in line)  # said once, though it goes on
+    assert "collapsed" in line
+    assert "(the features of 40 images have rank 1 and uniformity 0.00)" in line
     assert any("level 1 leaves out 100% of the negatives" in line for line in said)
 
 
@@ -43,6 +49,39 @@ def test_equal_images_have_mocos_loss_at_chance(one_picture, capsys):
     run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, *moco)
     (line,) = notes(capsys)
     assert "epoch 2: the instance loss is 2.77, and guessing gives 2.77" in line
+
+
+def test_collapse_needs_evidence_in_the_features(custom, tmp_path, capsys, monkeypatch):
+    """Unbalanced images, and embeddings that have only begun to spread, make one large cluster too."""
+    ill = {"largest 1": Sign("collapsed: one cluster", "the embeddings have collapsed")}
+    monkeypatch.setattr(learner, "collapse_in_tree", lambda *_: ill)
+    flags = [*SMALL, *HCSC, "--num_prototypes", "4", "2", "--checkpoint_dir", tmp_path]
+    run_here("pretrain", *custom, *flags)
+    assert "collapsed" not in "".join(capsys.readouterr())
+    assert not any("collapsed" in one for one in load_encoder(tmp_path).warnings)
+
+
+def test_collapse_is_withdrawn_when_it_no_longer_stands(one_picture, tmp_path, capsys, monkeypatch):
+    epochs = count()
+    ill = {"largest 1": Sign("collapsed: one cluster", "one cluster; collapsed")}
+    monkeypatch.setattr(learner, "collapse_in_tree", lambda *_: ill if next(epochs) == 0 else {})
+    run_here("pretrain", *one_picture, *SMALL, *HCSC, *UNCHANGED, "--num_prototypes", 4, 2)
+    said = [line for line in notes(capsys) if "collapsed" in line]
+    assert [line.partition(" (")[0] for line in said] == [
+        "note: epoch 2: one cluster; collapsed",
+        "note: epoch 3: no longer: collapsed: one cluster",
+    ]
+    assert not any("collapsed" in one for one in load_encoder(tmp_path / "runs").warnings)
+
+
+def test_features_have_collapsed_if_they_fill_few_directions_and_lie_close_together():
+    draw = torch.Generator().manual_seed(0)
+    close = 10 + torch.randn(300, 1, generator=draw) * torch.randn(1, 64, generator=draw)
+    assert "have rank 1 and uniformity" in collapse_of(close)
+    spread = F.relu(torch.randn(300, 64, generator=draw))
+    unbalanced = torch.cat([spread[:210], spread[:1] + 0.1 * torch.randn(90, 64, generator=draw)])  # 30 % one class
+    assert collapse_of(spread) is collapse_of(unbalanced) is None
+    assert collapse_of(torch.zeros(300, 64)), "an encoder whose units are all dead"
 
 
 def test_almost_as_many_clusters_as_members(custom, tmp_path, capsys):
@@ -54,14 +93,15 @@ def test_almost_as_many_clusters_as_members(custom, tmp_path, capsys):
 def test_duplicates_are_counted():
     options = Options(**{"num_prototypes": [8, 2], "min_cluster_size": 0, "kmeans": "plain"})
     apart = F.normalize(torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), dim=1)
-    signs = of_tree(build_hierarchy(apart.repeat(20, 1), options), options)
+    signs = collapse_in_tree(build_hierarchy(apart.repeat(20, 1), options), options)
     assert "equal another one" in signs["duplicates 1"].text
 
 
 def test_healthy_tree_gives_no_sign():
     options = Options(**{"num_prototypes": [30, 10, 3]})
     images = F.normalize(torch.randn(1000, 16, generator=torch.Generator().manual_seed(0)), dim=1)
-    assert of_tree(build_hierarchy(images, options), options) == {}
+    tree = build_hierarchy(images, options)
+    assert of_tree(tree, options) == collapse_in_tree(tree, options) == {}
 
 
 def test_queue_far_from_the_queries_leaves_nothing_out():
@@ -84,5 +124,5 @@ def test_sign_is_said_again_after_it_was_gone():
     health = Health()
     ill = {"a": Sign("ill", "it is ill")}
     news = [health.news(epoch, "tree", signs) for epoch, signs in enumerate([ill, ill, {}, ill])]
-    assert news == [["epoch 1: it is ill"], [], [], ["epoch 4: it is ill"]]
+    assert news == [["epoch 1: it is ill"], [], ["epoch 3: no longer: ill"], ["epoch 4: it is ill"]]
     assert health.news(3, "epoch", ill) == ["epoch 4: it is ill"], "signs of another thing are others"

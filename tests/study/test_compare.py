@@ -197,6 +197,19 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         ("--methods simclr --swav x", "--swav: is not among --methods simclr"),
         ("--methods simclr simclr", "--methods simclr simclr: names a method twice"),
         ("--methods simclr --linear '--batch_size 64'", "--linear: --batch_size 64: there are only 36 training images"),
+        ("--methods simclr --knn '--k 100'", "--knn: --k 100: there are only 36 training images; lower it"),
+        ("--methods simclr --clustering '--k 40'", "--clustering: --k 40: there are only 36 training images"),
+        (
+            "--methods simclr --evaluations fewlabels --fewlabels '--budgets 36'",
+            "--fewlabels: --budgets 36: there are only 36 training images, and a draw takes 28",
+        ),
+        ("--methods simclr mocov2plus --mocov2plus '--queue_size 20'", "mocov2plus: --queue_size 20: mocov2plus wants"),
+        (
+            "--methods simclr deepclusterv2 --deepclusterv2 '--num_prototypes 99'",
+            "deepclusterv2: --num_prototypes 99: more than the training images",
+        ),
+        ("--methods hcsc --hcsc '--num_prototypes 9 3'", "hcsc: --num_prototypes 9: needs 90 images"),
+        ("--methods simclr --batch_size 64", "simclr: --train_dir: 36 images do not fill one batch"),
         (
             "--methods simclr swav --swav '--min_scale 0.5'",
             "--min_scale is 0.5 for swav and 0.08 for simclr; a",
@@ -223,6 +236,21 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
 )
 def test_unfair_or_impossible_comparisons_are_refused(more, said, flags, refused):
     assert said in refused("compare", *flags, *shlex.split(more))
+
+
+def test_settings_that_nobody_gave_suit_few_images(custom, called, tmp_path):
+    small = "--crop_size 32 --num_workers 0 --accelerator cpu --max_epochs 1 --knn_eval --evaluations linear fewlabels"
+    small += " --fewlabels=--draws=1"
+    run_here("compare", "--methods", "mocov2plus", *custom, *small.split(), "--out", tmp_path)
+    assert called == [f"{step} mocov2plus seed-0" for step in ("pretrain", "linear", "fewlabels")]
+    log = (tmp_path / "mocov2plus" / "seed-0" / "log.txt").read_text()
+    assert "4 batches of 9 per epoch" in log, "a quarter of the 36 images"
+    assert "--queue_size 36: whole batches" in log
+    assert "val_knn_acc1 is an online figure" in log
+    linear = json.loads(only(tmp_path, "linear.json").read_text())
+    assert linear["settings"]["batch_size"] == 9
+    few = json.loads(only(tmp_path, "fewlabels.json").read_text())
+    assert few["settings"]["budgets"] == [10, 20]
 
 
 def test_other_flags_under_a_name_of_the_folder_are_refused(flags, tmp_path, refused):
