@@ -2,9 +2,9 @@
 
 import os
 
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.quiet import quiet
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports every start and stop
 quiet()
 
-import solo_hcsc.framework  # noqa: E402, F401  repairs solo-learn, of which a benchmark may import anything
+import solo_hcsc.solo102  # noqa: E402, F401  repairs solo-learn, of which a benchmark may import anything

@@ -14,7 +14,7 @@ from PIL import Image
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from benchmarks import measure
-from solo_hcsc.commands import pretrain
+from solo_hcsc.cli.commands import pretrain
 
 WAYS = {
     "one-sided MoCo": "--method hcsc --instance_selection false --prototype_loss false --batch_negatives false",

@@ -19,7 +19,7 @@ from scipy import stats
 
 from benchmarks import measure
 from benchmarks.epoch import UNTIMED, Pretraining, flags_of, make_images, sizes_of
-from solo_hcsc.evaluation.results import JUDGED, read_metrics
+from solo_hcsc.runs.results import JUDGED, read_metrics
 from solo_hcsc.training.convolutions import FastConvolutions
 from solo_hcsc.training.judging import JudgeEpoch
 

@@ -21,9 +21,8 @@ import torch
 from benchmarks import measure
 from solo_hcsc.__main__ import main as solo_hcsc
 from solo_hcsc.data.digits import lay_out_digits
-from solo_hcsc.evaluation.results import read_metrics
-from solo_hcsc.training.checkpoints import progress
-from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.encoders.checkpoints import finished_epochs, progress
+from solo_hcsc.runs.results import read_metrics
 
 FLAGS = (
     "--method hcsc --encoder vit_tiny --patch_size 8 --dataset digits --data_fraction 0.02 --crop_size 32"

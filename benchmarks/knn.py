@@ -10,7 +10,7 @@ import torch
 from torchmetrics import Metric
 
 from benchmarks import measure
-from solo_hcsc.framework.repairs.knn_metric import ORIGINAL, WeightedKNNClassifier
+from solo_hcsc.solo102.repairs.knn_metric import ORIGINAL, WeightedKNNClassifier
 
 KS = (10, 20, 100, 200)
 

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from solo_hcsc.cli.console import table
-from solo_hcsc.evaluation.results import versions
+from solo_hcsc.runs.results import versions
 from solo_hcsc.study.tally import processor
+from solo_hcsc.tables import table
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -5,7 +5,7 @@ import sys
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from solo_hcsc.cli.solo_learn import HYDRA, installed_solo
+from solo_hcsc.solo_version import HYDRA, installed_solo
 
 
 class HCSCSearchPath(SearchPathPlugin):
@@ -15,8 +15,8 @@ class HCSCSearchPath(SearchPathPlugin):
         found = installed_solo() if "solo.methods" in sys.modules else None
         if found is None or found.version != HYDRA:
             return
-        from solo_hcsc.checkout.job import config_folders, script_kind, watch_jobs  # takes torch
-        from solo_hcsc.checkout.register import register
+        from solo_hcsc.solo106.job import config_folders, script_kind, watch_jobs  # takes torch
+        from solo_hcsc.solo106.register import register
 
         register()
         watch_jobs()

@@ -69,7 +69,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$environment/bin/python"
     echo "setup: installing PyTorch and what else is needed (about 3 minutes and 7 GB); log: $log"
     install "$log" ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e "$root${extras:+[$extras]}"
     install "$log" --no-deps solo-learn==1.0.2
-    "$environment/bin/python" -c 'import solo_hcsc.framework' >>"$log" 2>&1 || {
+    "$environment/bin/python" -c 'import solo_hcsc.solo102' >>"$log" 2>&1 || {
         tail -n 3 "$log" >&2
         fail "the installed packages do not import; details: $log"
     }

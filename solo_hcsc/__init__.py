@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.version import __version__
 
 if TYPE_CHECKING:
+    from solo_hcsc.errors import ArgumentError
     from solo_hcsc.evaluation.embedding import Embeddings, embed
-    from solo_hcsc.evaluation.encoders import Encoder, RunTree, load_encoder, load_tree
     from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn_accuracy
-    from solo_hcsc.evaluation.picking import Pick, pick
-    from solo_hcsc.evaluation.spreading import spread
-    from solo_hcsc.framework.method import HCSC
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
-    from solo_hcsc.hcsc.errors import ArgumentError
     from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
-    from solo_hcsc.hcsc.judging import alignment, dead_dimensions, rankme, uniformity
+    from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
+    from solo_hcsc.runs.encoders import Encoder, RunTree, load_encoder, load_tree
+    from solo_hcsc.solo102.method import HCSC
+    from solo_hcsc.trees.picking import Pick, pick
+    from solo_hcsc.trees.spreading import spread
 
 __all__ = [
     "HCSC",

@@ -9,17 +9,20 @@ from functools import partial
 from importlib import import_module
 from typing import TextIO
 
-from solo_hcsc.cli.console import width
-from solo_hcsc.cli.errors import UNUSABLE_PATH, UserError, in_flags, refuse, stop, told_path
-from solo_hcsc.cli.interrupts import is_interrupt, raise_again_what_finalisers_swallow
-from solo_hcsc.cli.parser import as_typed, nearest
-from solo_hcsc.cli.quiet import quiet
-from solo_hcsc.hcsc.errors import ArgumentError, MissingPackage
+from solo_hcsc.cli.parser import as_typed
+from solo_hcsc.cli.terminal import Terminal, in_flags
+from solo_hcsc.errors import UNUSABLE_PATH, UserError, told_path
+from solo_hcsc.interrupts import is_interrupt, raise_again_what_finalisers_swallow
+from solo_hcsc.launch import refuse, stop
+from solo_hcsc.progress import listen
+from solo_hcsc.quiet import quiet
+from solo_hcsc.settings import nearest
+from solo_hcsc.tables import width
 from solo_hcsc.version import __version__
 
 READER_GONE = 141  # the exit code that a shell gives to what SIGPIPE ended
 
-# Each command is a module of solo_hcsc.commands with a function `run(argv)`.
+# Each command is a module of solo_hcsc.cli.commands with a function `run(argv)`.
 COMMANDS = {
     "train": {"pretrain": "train an encoder with HCSC or any method of solo-learn"},
     "evaluate": {
@@ -75,9 +78,8 @@ def answer() -> None:
     raise_again_what_finalisers_swallow()
     try:
         run(sys.argv[1:])
-    except (UserError, ArgumentError, MissingPackage) as error:
-        message = str(error) if isinstance(error, UserError) else in_flags(str(error))
-        refuse(as_typed(message, sys.argv), getattr(error, "alone", False))
+    except UserError as error:
+        refuse(as_typed(in_flags(str(error)), sys.argv), getattr(error, "alone", False))
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in UNUSABLE_PATH:  # a path put together from several flags
             refuse(told_path(error))
@@ -89,13 +91,14 @@ def answer() -> None:
 def run(argv: Sequence[str]) -> None:
     """Runs a command, given as its name and its flags."""
     quiet()
+    listen(Terminal())
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help", "help"):
         print(overview())
     elif name == "--version":
         print(f"solo_hcsc {__version__}")
     elif name in known():
-        import_module(f"solo_hcsc.commands.{name}").run(list(argv[1:]))
+        import_module(f"solo_hcsc.cli.commands.{name}").run(list(argv[1:]))
     else:
         hint = nearest(name, known()) or "`solo-hcsc --help` lists them"
         raise UserError(f"{name}: no such command; {hint}")

@@ -9,7 +9,7 @@ import torch
 from tiny import SMALL, give_memory_back, make_images, resident, run_here
 from torchvision.models import resnet18
 
-import solo_hcsc.framework  # noqa: F401  repairs solo-learn for the tests that use it directly
+import solo_hcsc.solo102  # noqa: F401  repairs solo-learn for the tests that use it directly
 
 _LONGEST = ("test_twenty_kills", "test_quickstarts_recipe")
 

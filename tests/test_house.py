@@ -1,6 +1,7 @@
 """The floor plan: which room imports what, and where an import may wait until it is needed."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ PACKAGE = ROOT / "solo_hcsc"
 # Packages that are large or optional: a function may import them when it is called.
 LAZY = (
     *("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "onnx", "pycocotools", "optuna"),
-    *("solo_hcsc.framework.dali", "solo.data"),
+    *("solo_hcsc.solo102.dali", "solo.data"),
 )
 
 
@@ -23,12 +24,13 @@ def lazy_imports(file: Path) -> list[str]:
             found += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             whole = [f"{node.module}.{name.name}" for name in node.names]
-            found += whole if node.module == "solo_hcsc.framework" else [node.module or ""]
+            found += whole if node.module == "solo_hcsc.solo102" else [node.module or ""]
     return found
 
 
 @pytest.mark.parametrize(
-    "room", ["cli", "hcsc", "data", "checkout", "framework", "training", "evaluation", "study", "report"]
+    "room",
+    ["hcsc", "trees", "data", "encoders", "methods", "solo102", "solo106", "runs", "training", "evaluation", "study", "report"],
 )
 def test_only_large_optional_packages_are_imported_late(room):
     late = {
@@ -49,7 +51,7 @@ def test_no_module_imports_solo_outside_its_two_rooms():
         ]
         return any(name.split(".")[0] == "solo" for name in names)
 
-    rooms = {PACKAGE / "framework", PACKAGE / "checkout"}
+    rooms = {PACKAGE / "solo102", PACKAGE / "solo106"}
     files = [file for file in PACKAGE.rglob("*.py") if not rooms & set(file.parents)]
     assert [file for file in files if imports_solo(file)] == []
 
@@ -74,3 +76,17 @@ def test_flags_are_never_changed_after_parsing():
                 and target.value.id in ("flags", "args", "settings")
             ]
     assert changed == []
+
+
+def flags_in(file: Path) -> list[str]:
+    """The strings of a module that name a flag of the command line."""
+    nodes = ast.walk(ast.parse(file.read_text()))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [text for text in texts if re.search(r"(?<![\w-])--[a-zA-Z]", text)]
+
+
+def test_only_the_command_line_knows_a_flag():
+    above = {PACKAGE / "cli"}
+    files = [file for file in PACKAGE.rglob("*.py") if not above & set(file.parents) and file.name != "__main__.py"]
+    found = {f"{file.relative_to(PACKAGE)}: {text[:60]}" for file in files for text in flags_in(file)}
+    assert found == set()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tiny import SMALL
 
-from solo_hcsc.commands import pretrain
+from solo_hcsc.cli.commands import pretrain
 from solo_hcsc.training.saving import WholeFiles, as_recorded
 
 OWN = {

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from solo_hcsc.cli.errors import UserError, stop
-from solo_hcsc.cli.files import unpack
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import unpack
+from solo_hcsc.launch import stop
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # Of the original data_batch_1.bin to 5 and test_batch.bin: for each image its label's byte, then red, green and blue.

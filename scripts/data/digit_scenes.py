@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from solo_hcsc.cli.errors import UserError, stop
-from solo_hcsc.cli.files import folder_written_whole
-from solo_hcsc.cli.parser import NOT_NEGATIVE, Parser, at_least
+from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.digits import Digit, read_digits
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import folder_written_whole
+from solo_hcsc.launch import stop
+from solo_hcsc.settings import NOT_NEGATIVE, at_least
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 STROKE = 0.35  # share of full ink from which on a pixel belongs to its digit

@@ -20,9 +20,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from solo_hcsc.cli.errors import UserError, stop
-from solo_hcsc.cli.files import inside, unpack
-from solo_hcsc.cli.parser import Parser, at_least
+from solo_hcsc.cli.parser import Parser
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import inside, unpack
+from solo_hcsc.launch import stop
+from solo_hcsc.settings import at_least
 
 COMMIT = "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc"
 ADDRESS = f"https://github.com/marcusklasson/GroceryStoreDataset/archive/{COMMIT}.zip"

@@ -6,39 +6,29 @@ solo-learn's flags are declared here and not by its own functions, so that a hel
 
 import os
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.files import check_readable
-from solo_hcsc.cli.parser import (
+from solo_hcsc.cli.parser import Parser, class_level, count_or_share
+from solo_hcsc.data.augmentation import OWN_SIZE, PIPELINE
+from solo_hcsc.data.source import DATASETS
+from solo_hcsc.encoders.names import ENCODERS, TIMM
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import check_readable
+from solo_hcsc.methods.names import method_names
+from solo_hcsc.settings import (
     NOT_NEGATIVE,
     POSITIVE,
-    POSITIVE_SHARE,
     SHARE,
     Bound,
-    Parser,
     at_least,
-    at_most,
     below,
-    class_level,
-    count_or_share,
     nearest,
     yes_or_no,
 )
+from solo_hcsc.trees.names import WAYS
 
-DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
-ENCODERS = (
-    *("resnet18", "resnet50", "vit_tiny", "vit_small", "vit_base", "vit_large"),
-    *("swin_tiny", "swin_small", "swin_base", "swin_large"),
-)
-TIMM = "timm/"  # before the name of one of timm's models
 SCHEDULERS = ("reduce", "cosine", "warmup_cosine", "step", "exponential", "none")
-METHODS = (
-    *("barlow_twins", "byol", "deepclusterv2", "dino", "hcsc", "mocov2plus", "nnbyol", "nnclr", "nnsiam", "ressl"),
-    *("simclr", "simsiam", "swav", "vicreg", "wmse"),
-)
 EXPORTS = {  # formats of `solo-hcsc export` that are a file, and how its name may end
     "timm": (".safetensors", ".pth"),
     "torchvision": (".safetensors", ".pth"),
@@ -49,14 +39,8 @@ EXPORTS = {  # formats of `solo-hcsc export` that are a file, and how its name m
 EXPORTED_RUN = "solo-learn"  # the format that is a folder
 _LATER_METHODS = {"vibcreg": "1.0.3", "supcon": "1.0.4", "mocov3": "1.0.5", "mae": "1.0.6"}  # and solo-learn's release
 _LATER_ENCODERS = {"poolformer": "1.0.3", "convnext": "1.0.4", "wide_resnet": "1.0.4"}  # what their names begin with
-METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
 ONE = at_least(1)
 LONGEST_NAME = 200  # bytes; the ID, the epoch and the step follow it in a checkpoint's name, of 255 at most
-
-
-def method_names() -> list[str]:
-    """Return the names that `--method` takes: solo-learn's, ours, and those of installed packages."""
-    return sorted({*METHODS, *(entry.name for entry in entry_points(group=METHOD_GROUP))})
 
 
 def check_method(name: str, flag: str = "--method") -> None:
@@ -146,37 +130,11 @@ def check_colours(flags: Namespace) -> None:
             raise UserError(f"--{name}: give three values, one for each colour")
 
 
-_OWN_SIZE = "CIFAR's 32 and STL-10's 96 if not given"
-# One value for all pipelines, or one for each. solo-learn requires the colour jitter; ours is MoCo v2's.
-_PIPELINE = (
-    ("brightness", float, [0.4], NOT_NEGATIVE, "strength of brightness jitter, per pipeline"),
-    ("contrast", float, [0.4], NOT_NEGATIVE, "strength of contrast jitter, per pipeline"),
-    ("saturation", float, [0.4], NOT_NEGATIVE, "strength of saturation jitter, per pipeline"),
-    ("hue", float, [0.1], at_most(0.5), "strength of hue jitter, per pipeline"),
-    ("color_jitter_prob", float, [0.8], SHARE, "probability of colour jitter, per pipeline"),
-    ("gray_scale_prob", float, [0.2], SHARE, "probability of turning grey, per pipeline"),
-    ("horizontal_flip_prob", float, [0.5], SHARE, "probability of a flip, per pipeline"),
-    ("gaussian_prob", float, [0.5], SHARE, "probability of a blur, per pipeline"),
-    ("solarization_prob", float, [0.0], SHARE, "probability of solarisation, per pipeline"),
-    ("equalization_prob", float, [0.0], SHARE, "probability of equalising the histogram, per pipeline"),
-    (
-        "crop_size",
-        int,
-        [224],
-        ONE,
-        f"side of the crops in pixels, per pipeline; the first is the large one; {_OWN_SIZE}",
-    ),
-    ("min_scale", float, [0.08], POSITIVE_SHARE, "smallest share of the image that a crop covers, per pipeline"),
-    ("max_scale", float, [1.0], POSITIVE_SHARE, "largest share of the image that a crop covers, per pipeline"),
-)
-AUGMENTATIONS = tuple(row[0] for row in _PIPELINE)
-
-
 def add_augmentation_flags(parser: Parser) -> None:
     _add(
         parser.add_argument_group("augmentation"),
         ("num_crops_per_aug", int, [2], ONE, "crops that each augmentation pipeline makes, e.g. 1 1 6"),
-        *_PIPELINE,
+        *PIPELINE,
         ("debug_augmentations", bool, False, None, "print the augmentation pipelines"),
     )
 
@@ -184,7 +142,7 @@ def add_augmentation_flags(parser: Parser) -> None:
 def add_evaluated_images_flags(parser: Parser) -> Any:
     """Add the flags that choose an evaluation's images: as in pretraining, but for what is typed."""
     group = add_dataset_flags(parser)
-    _add(group, ("crop_size", int, [224], ONE, f"side of the images in pixels; {_OWN_SIZE}"))
+    _add(group, ("crop_size", int, [224], ONE, f"side of the images in pixels; {OWN_SIZE}"))
     parser.change("dataset", default=None, help="which data set; as in pretraining if not given, like its folders")
     return group
 
@@ -429,9 +387,6 @@ def embed_parser(
     parser.change("data_dir", help=f"{images}; the run's own images if not given")
     parser.change("no_labels", help="no column of labels; implied when there are no class folders")
     return parser
-
-
-WAYS = ("typical", "nearest", "farthest")
 
 
 def add_way_flags(group: Any) -> None:

@@ -1,20 +1,16 @@
 """Argument parsers whose errors are one line, and whose flags know their bounds."""
 
 import argparse
-import difflib
 import math
 import re
-import shlex
 import stat
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from solo_hcsc.cli.console import width
-from solo_hcsc.cli.errors import UNUSABLE_PATH, UserError, on_one_line, told_path
-
-Settings = TypeVar("Settings")
+from solo_hcsc.errors import UNUSABLE_PATH, UserError, on_one_line, told_path
+from solo_hcsc.settings import Bound, Settings, nearest
+from solo_hcsc.tables import width
 
 SYNONYMS = {  # flags as releases of solo-learn other than 1.0.2 call them, and what they are here
     "--backbone": "--encoder",
@@ -25,56 +21,7 @@ SYNONYMS = {  # flags as releases of solo-learn other than 1.0.2 call them, and 
 _OTHERWISE = {"--train_data_path": "--train_dir", "--val_data_path": "--val_dir"}  # whose values are not the same
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What a number may be."""
-
-    allows: Callable[[float], bool]
-    meaning: str
-
-
-POSITIVE = Bound(lambda value: value > 0, "must be greater than 0")
-NOT_NEGATIVE = Bound(lambda value: value >= 0, "must not be negative")
-SHARE = Bound(lambda value: 0 <= value <= 1, "must be between 0 and 1")
-POSITIVE_SHARE = Bound(lambda value: 0 < value <= 1, "must be above 0 and at most 1")
-
-
-def at_least(lowest: int) -> Bound:
-    return Bound(lambda value: value >= lowest, f"must be at least {lowest}")
-
-
-def at_most(highest: float) -> Bound:
-    return Bound(lambda value: value <= highest, f"must be at most {highest}")
-
-
-def below(limit: int) -> Bound:
-    return Bound(lambda value: 0 <= value < limit, f"must be from 0 to {limit - 1}")
-
-
-class Flags(argparse.Namespace):
-    """What was typed, which nothing changes later.
-
-    `typed` names the flags that were, `given` those whose value is not their default.
-    """
-
-    __slots__ = ("given", "typed")
-    given: frozenset[str]
-    typed: frozenset[str]
-
-    def __init__(self, given: Iterable[str] = (), typed: Iterable[str] = (), **values: Any) -> None:
-        object.__setattr__(self, "given", frozenset(given))
-        object.__setattr__(self, "typed", frozenset(typed))
-        self.__dict__.update(values)
-
-    def but(self, **values: Any) -> "Flags":
-        """Return the same flags with some others, as if these had been typed too."""
-        return Flags(self.given | values.keys(), self.typed | values.keys(), **(vars(self) | values))
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"--{name} was parsed; make a value of its own instead of changing it")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        self.__setattr__(name, None)
+FLAGS: set[str] = set()  # names of the flags of all parsers of this process
 
 
 class _Container(argparse._ActionsContainer):
@@ -85,6 +32,7 @@ class _Container(argparse._ActionsContainer):
         if known is not None:  # solo-learn's methods add the flags that all of them share
             return known
         action = super().add_argument(*names, **settings)
+        FLAGS.add(action.dest)
         action.bound = bound  # type: ignore[attr-defined]
         return action
 
@@ -142,7 +90,7 @@ class Parser(_Container, argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
 
-    def parse(self, argv: Iterable[str]) -> Flags:
+    def parse(self, argv: Iterable[str]) -> Settings:
         """Parse all of `argv`, check the bounds of numbers, and name an unknown flag with the nearest known one."""
         flags, unknown = self.parse_part(argv)
         if unknown:
@@ -157,7 +105,7 @@ class Parser(_Container, argparse.ArgumentParser):
         if unknown:
             raise UserError("; ".join(_explain(name, known) for name in unknown))
 
-    def parse_part(self, argv: Iterable[str]) -> tuple[Flags, list[str]]:
+    def parse_part(self, argv: Iterable[str]) -> tuple[Settings, list[str]]:
         """Return the flags that this parser knows, and the other words."""
         words = [in_our_words(word) for word in argv]
         flags, others = self.parse_known_args(words)
@@ -176,7 +124,7 @@ class Parser(_Container, argparse.ArgumentParser):
             action.dest for action in self._actions if getattr(flags, action.dest, action.default) != action.default
         ]
         options = (self._option_string_actions.get(word.partition("=")[0]) for word in words)
-        return Flags(given, [action.dest for action in options if action], **vars(flags)), others
+        return Settings(given, [action.dest for action in options if action], **vars(flags)), others
 
     def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
         """Give help and bounds to the flags that solo-learn's methods declare without."""
@@ -220,12 +168,6 @@ def _explain(word: str, known: Iterable[str]) -> str:
     return f"unknown flag or stray value {word}: {nearest(word, known) or 'see --help for the known ones'}"
 
 
-def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return `did you mean X?`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {prefix}{near[0]}?" if near else ""
-
-
 def in_our_words(word: str) -> str:
     """Translate a flag of another release of solo-learn, maybe with `=value`; return all else as it is."""
     name, equals, value = word.partition("=")
@@ -239,55 +181,6 @@ def as_typed(message: str, argv: Iterable[str]) -> str:
         if name in typed and ours not in typed:
             message = re.sub(rf"{ours}\b", name, message)
     return message
-
-
-def take(kind: type[Settings], flags: argparse.Namespace, **others: Any) -> Settings:
-    """Build a settings dataclass from the flags of the same names and from `others`; lists become tuples."""
-    values = {
-        item.name: others[item.name] if item.name in others else getattr(flags, item.name)
-        for item in fields(kind)  # type: ignore[arg-type]
-        if item.name in others or hasattr(flags, item.name)
-    }
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-
-
-@dataclass(frozen=True)
-class Invocation:
-    """A command as it was typed, for the record."""
-
-    command: str
-    argv: tuple[str, ...]
-
-    @property
-    def line(self) -> str:
-        return f"solo-hcsc {self.command} {shlex.join(self.argv)}".rstrip()
-
-
-def yes_or_no(text: str) -> bool:
-    answer = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in answer:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return answer[text.lower()]
-
-
-def add_fields(group: Any, kind: type, presets: Iterable[str]) -> None:
-    """Add a flag for each field of a dataclass of options, whose `metadata` has its default, choices and help."""
-    group.add_argument("--preset", default="recommended", help=f"a set of the options below: {', '.join(presets)}")
-    for item in fields(kind):
-        if item.name == "preset":
-            continue
-        default = item.metadata["default"]
-        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
-        settings: dict[str, Any] = {"help": f"{item.metadata['help']} (recommended: {shown})", "default": None}
-        if isinstance(default, tuple):
-            settings |= {"type": int, "nargs": "+"}
-        elif isinstance(default, bool):
-            settings |= {"type": yes_or_no, "nargs": "?", "const": True}
-        else:
-            settings |= {"type": type(default)}
-        if item.metadata["choices"]:
-            settings["choices"] = item.metadata["choices"]
-        group.add_argument(f"--{item.name}", **settings)
 
 
 def class_level(text: str) -> int | str:

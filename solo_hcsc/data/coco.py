@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError, note, on_one_line
-from solo_hcsc.cli.files import inside, read_json
 from solo_hcsc.data.detection import AnnotatedImage, box_within, objects
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import inside, read_json
+from solo_hcsc.progress import note
 
 
 def read_coco(
@@ -23,9 +24,9 @@ def read_coco(
     file = data_dir / "annotations" / f"instances_{split}.json"
     folder = data_dir / split
     if not file.is_file():
-        raise UserError(f"--data_dir {data_dir}: no annotations/instances_{split}.json, which names the images")
+        raise UserError(f"`data_dir` {data_dir}: no annotations/instances_{split}.json, which names the images")
     if not folder.is_dir():
-        raise UserError(f"--data_dir {data_dir}: no folder {split}, which has the images")
+        raise UserError(f"`data_dir` {data_dir}: no folder {split}, which has the images")
     content = read_json(file)
     images, annotations, categories = (_listed(content, part, file) for part in ("images", "annotations", "categories"))
     try:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import inside
 from solo_hcsc.data.lists import ListedImages
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import inside
 
 FOLDER = "CUB_200_2011"  # the name under which the archive unpacks
 
@@ -15,7 +15,7 @@ def find_folder(data_dir: Path) -> Path:
     for folder in (data_dir, data_dir / FOLDER):
         if (folder / "images.txt").is_file():
             return folder
-    raise UserError(f"--data_dir {data_dir}: no images.txt there nor in {FOLDER}; give the folder of CUB-200-2011")
+    raise UserError(f"`data_dir` {data_dir}: no images.txt there nor in {FOLDER}; give the folder of CUB-200-2011")
 
 
 def read_parts(folder: Path, transform: Callable) -> tuple[ListedImages, ListedImages]:

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.images import Skipped, read_image
 from solo_hcsc.data.outlines import check_outline, encoded
+from solo_hcsc.errors import UserError, on_one_line
 
 _SLACK = 1.0  # pixels by which a box may stick out of its image: rounding, and boxes of VOC that begin at 0
 
@@ -195,7 +195,7 @@ def check_outlines(images: Sequence[AnnotatedImage], where: object) -> None:
     for image in images:
         if len(image.objects.outlines) != len(image.objects):
             raise UserError(
-                f"{on_one_line(where)}: objects of {image.file.name} have no segmentation; use --masks false"
+                f"{on_one_line(where)}: objects of {image.file.name} have no segmentation; use `masks` false"
             )
         for number, outline in enumerate(image.objects.outlines, 1):
             try:
@@ -203,7 +203,7 @@ def check_outlines(images: Sequence[AnnotatedImage], where: object) -> None:
             except ValueError as error:
                 raise UserError(
                     f"{on_one_line(where)}: segmentation {number} of {on_one_line(image.file)}: "
-                    f"{on_one_line(error)}; correct it, or use --masks false"
+                    f"{on_one_line(error)}; correct it, or use `masks` false"
                 ) from error
 
 

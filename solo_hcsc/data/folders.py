@@ -10,10 +10,10 @@ from typing import Any
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
 
-from solo_hcsc.cli.console import announce
-from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.images import Listing, Skipped, list_images, read_image
 from solo_hcsc.data.source import ClassLevel, check_classes
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.progress import say
 
 _KINDS = ".jpg, .png, .gif, .webp and what else Pillow decodes"
 
@@ -60,7 +60,7 @@ def class_of(path: str, root: str | Path, class_level: ClassLevel = None) -> str
 def tell_listing(dataset: "LabelledImages | ImagesWithoutLabels") -> None:
     """Say which files are no images, and which folders are the classes where others with images lie below them."""
     if dataset.left_out:
-        announce(f"{on_one_line(dataset.root)}: {dataset.left_out}")
+        say(f"{on_one_line(dataset.root)}: {dataset.left_out}")
     if isinstance(dataset, LabelledImages) and dataset.class_level is None:
         _tell_nested(dataset)
 
@@ -70,9 +70,9 @@ def _tell_nested(dataset: LabelledImages) -> None:
     if len(folders) <= count:
         return
     some = ", ".join(map(on_one_line, dataset.classes[:3])) + (", ..." if count > 3 else "")
-    announce(
+    say(
         f"{count} class{'es' * (count > 1)}: {some}; below {'them' if count > 1 else 'it'} {len(folders)} folders with "
-        "images: --class_level 2 or leaf takes the second or the last folder for the class"
+        "images: `class_level` 2 or leaf takes the second or the last folder for the class"
     )
 
 
@@ -129,7 +129,7 @@ def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
     try:
         kept, _ = train_test_split(range(size), train_size=share, stratify=labels, random_state=seed)
     except ValueError as error:
-        raise UserError(f"--data_fraction {share}: too small for {size} images: {error}") from error
+        raise UserError(f"`data_fraction` {share}: too small for {size} images: {error}") from error
     return Part(dataset, sorted(kept))
 
 
@@ -181,8 +181,8 @@ def with_classes_of(train_set: Dataset, val_set: Dataset | None) -> Dataset | No
     unknown = sorted(set(val_set.classes) - set(train_set.classes))
     if unknown:
         raise UserError(
-            f"--val_dir: class {unknown[0]!r} is not in --train_dir; the two need the same class folders (or another "
-            "--class_level)"
+            f"`val_dir`: class {unknown[0]!r} is not in `train_dir`; the two need the same class folders (or another "
+            "`class_level`)"
         )
     numbers = [train_set.class_to_idx[name] for name in val_set.classes]
     renumbered = copy.copy(val_set)
@@ -231,6 +231,6 @@ def refuse_single_class(dataset: Dataset, flag: str = "--train_dir") -> None:
     classes = getattr(dataset, "classes", None)
     if classes is not None and len(classes) < 2:
         raise UserError(
-            f"{flag}: only one class ({classes[0]!r}); an evaluation needs at least two. --class_level takes folders "
-            "below it for classes, and analyse works with --no_labels"
+            f"{flag}: only one class ({classes[0]!r}); an evaluation needs at least two. `class_level` takes folders "
+            "below it for classes, and analyse works with `no_labels`"
         )

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.source import unlistable
+from solo_hcsc.errors import UserError, on_one_line
 
 # What Pillow's decoders raise on broken files, as far as its releases and files with flipped bytes show.
 DECODING_ERRORS = (
@@ -134,7 +134,7 @@ def read_image(path: str) -> Image.Image:
     except DECODING_ERRORS as error:
         raise UnreadableImage(
             f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it, "
-            "or add --skip_unreadable",
+            "or add `skip_unreadable`",
             path,
         ) from error
 
@@ -239,7 +239,7 @@ class SkipUnreadable(Dataset):
                 self.unreadable.add(error.path)
                 last = error
         raise UnreadableImage(
-            f"--skip_unreadable: more than {step} images in a row cannot be read; the last: {last}", last.path
+            f"`skip_unreadable`: more than {step} images in a row cannot be read; the last: {last}", last.path
         )
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.errors import UserError, on_one_line
 
 SHIPPED = Path(__file__).parent / "label_hierarchies"
 
@@ -121,9 +121,9 @@ def _text(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UserError(f"--label_hierarchy {file}: cannot be read ({error.strerror})") from error
+        raise UserError(f"`label_hierarchy` {file}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UserError(f"--label_hierarchy {file}: not a text file; lines `child: parent` are expected")
+        raise UserError(f"`label_hierarchy` {file}: not a text file; lines `child: parent` are expected")
     return text

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import inside
 from solo_hcsc.data.images import read_image
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import inside
 
 _LINE = re.compile(r"(.*[^ \t,])[ \t,]+([^ \t,]+)")  # a path may have commas and spaces of its own: the last one counts
 _LABEL = re.compile("[0-9]{1,5}")  # a classifier of more classes would not fit into memory
@@ -45,7 +45,7 @@ def read_list(file: Path, root: Path, transform: Callable) -> ListedImages:
     if not os.path.isfile(first):
         raise UserError(
             f"{file}: its first image, {on_one_line(first)}, is not there; "
-            "--data_dir must be the folder that the list's paths start from"
+            "`data_dir` must be the folder that the list's paths start from"
         )
     classes = [str(number) for number in range(max(label for _, label in samples) + 1)]
     return ListedImages(file, samples, classes, transform)

@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.interrupts import deferred
 from solo_hcsc.data.images import OrSkipped, Skipped
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.interrupts import deferred
 
 
 def derive_seed(*place: int) -> int:
@@ -218,7 +218,7 @@ class Loading:
         """Every image once, over all processes together. `flag`: where the images come from."""
         images = len(dataset)  # type: ignore[arg-type]
         if images < processes:
-            raise UserError(f"{flag}: {images} images cannot be shared by {processes} processes; use fewer --devices")
+            raise UserError(f"{flag}: {images} images cannot be shared by {processes} processes; use fewer `devices`")
         return Loader(dataset, sampler=EachOnce(dataset), collate_fn=collate, **self._shared)
 
     @property

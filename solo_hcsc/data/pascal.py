@@ -9,11 +9,11 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import inside
-from solo_hcsc.cli.parser import nearest
 from solo_hcsc.data.detection import AnnotatedImage, box_within, objects
 from solo_hcsc.data.images import read_image
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import inside
+from solo_hcsc.settings import nearest
 
 _YEAR = "VOC2007"
 CLASSES = (
@@ -44,7 +44,7 @@ def find_folder(folder: Path) -> Path:
     inner = folder / _YEAR
     found = inner if inner.is_dir() else folder
     if not (found / "ImageSets" / "Main").is_dir():
-        raise UserError(f"--data_dir {folder}: no {_YEAR} folder, which has ImageSets/Main, Annotations and JPEGImages")
+        raise UserError(f"`data_dir` {folder}: no {_YEAR} folder, which has ImageSets/Main, Annotations and JPEGImages")
     return found
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from solo_hcsc.cli.console import announce
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.flags import DATASETS
-from solo_hcsc.cli.parser import Flags, take
 from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.progress import say
+from solo_hcsc.settings import Settings, take
+
+DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
 
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
@@ -42,14 +43,14 @@ class ImageSource:
 
     @classmethod
     def of_flags(cls, flags: Namespace, **others: Any) -> "ImageSource":
-        """As the flags say; images of CIFAR and STL-10 have their own size where no --crop_size is typed."""
+        """As the flags say; images of CIFAR and STL-10 have their own size where no `crop_size` is typed."""
         dataset = others.get("dataset", flags.dataset)
         if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
             others = {"crop_size": [_OWN_SIZES[dataset]], **others}
         return take(cls, flags, **others)
 
     @classmethod
-    def of_run(cls, flags: Namespace, trained: Mapping[str, Any], say: bool = True) -> "ImageSource":
+    def of_run(cls, flags: Namespace, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of an evaluation: what was not typed is as in the run with the flags `trained`.
 
         Another data set than the run's has folders of its own, and is seen as the run's was: at its size, in its
@@ -57,7 +58,7 @@ class ImageSource:
         """
         dataset = flags.dataset or trained.get("dataset")
         if dataset is None:
-            raise UserError("--dataset is missing, and no args.json beside the checkpoint has it; give the data set")
+            raise UserError("`dataset` is missing, and no args.json beside the checkpoint has it; give the data set")
         names = ["crop_size", "mean", "std"]
         if dataset == trained.get("dataset"):
             names += ["data_dir", "class_level"]
@@ -65,23 +66,23 @@ class ImageSource:
         untyped = [name for name in names if name not in flags.typed and trained.get(name) is not None]
         source = cls.of_flags(flags, dataset=recorded("dataset", dataset))
         taken = cls.of_flags(flags, dataset=dataset, **{name: recorded(name, trained[name]) for name in untyped})
-        said = [] if flags.dataset else [f"--dataset {dataset}"]
+        said = [] if flags.dataset else [f"`dataset` {dataset}"]
         for name in names:
             if getattr(taken, name) != getattr(source, name):
                 value = getattr(taken, name)
                 shown = value[:1] if name == "crop_size" else value if isinstance(value, tuple) else (value,)
-                said.append(f"--{name} {' '.join(map(str, shown))}")
-        if said and say:
-            announce(f"as in pretraining: {' '.join(said)}")
+                said.append(f"`{name}` {' '.join(map(str, shown))}")
+        if said and tell:
+            say(f"as in pretraining: {' '.join(said)}")
         return taken
 
     @classmethod
-    def of_folder(cls, flags: Flags, trained: Mapping[str, Any], say: bool = True) -> "ImageSource":
-        """Return the images of a folder, --data_dir itself, seen as the run with the flags `trained` saw its own."""
+    def of_folder(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
+        """Return the images of a folder, `data_dir` itself, seen as the run with the flags `trained` saw its own."""
         check_folder("--data_dir", flags.data_dir)
         colours = _CIFAR if str(trained.get("dataset")).startswith("cifar") else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
-        found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours, say)
+        found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours, tell)
         return replace(found, whole=was_seen_whole(trained))
 
     @property
@@ -96,7 +97,7 @@ class ImageSource:
 
     @property
     def has_own_colours(self) -> bool:
-        """Whether solo-learn normalises the data set by figures of its own, whatever --mean and --std say."""
+        """Whether solo-learn normalises the data set by figures of its own, whatever `mean` and `std` say."""
         return self.dataset in _OWN_COLOURS
 
     @property
@@ -112,7 +113,7 @@ class ImageSource:
     def located(self, needs_val: bool) -> "ImageSource":
         """The same with its folders filled in, which are there; digits are written if they are not."""
         if self.class_level is not None and not self.in_folders and self.dataset != "cifar10":
-            raise UserError(f"--class_level: --dataset {self.dataset} is not in folders; leave it out")
+            raise UserError(f"`class_level`: `dataset` {self.dataset} is not in folders; leave it out")
         train_dir, val_dir = self._default_folders(needs_val)
         source = replace(self, train_dir=train_dir, val_dir=val_dir)
         if source.in_folders:
@@ -142,11 +143,11 @@ class ImageSource:
     def _default_folders(self, needs_val: bool) -> tuple[Path | None, Path | None]:
         if self.dataset == "digits":
             if self.train_dir or self.val_dir:
-                raise UserError("--dataset digits brings its own folders; leave out --train_dir and --val_dir")
+                raise UserError("`dataset` digits brings its own folders; leave out `train_dir` and `val_dir`")
             try:
                 lay_out_digits(self.data_dir)
             except OSError as error:
-                raise UserError(f"--data_dir {self.data_dir}: cannot write digits there: {error.strerror}") from error
+                raise UserError(f"`data_dir` {self.data_dir}: cannot write digits there: {error.strerror}") from error
             return Path("digits/train"), Path("digits/val")
         made = Path("cifar10/train"), Path("cifar10/test")  # by scripts/data/cifar10.sh
         named = self.train_dir or self.val_dir
@@ -160,9 +161,9 @@ class ImageSource:
         if not self.in_folders:
             return self.train_dir, self.val_dir
         if self.dataset == "custom" and self.train_dir is None:
-            raise UserError("--dataset custom needs --train_dir, a folder below --data_dir")
+            raise UserError("`dataset` custom needs `train_dir`, a folder below `data_dir`")
         if self.dataset == "custom" and self.val_dir is None and needs_val:
-            raise UserError("--dataset custom needs --val_dir here, a folder below --data_dir")
+            raise UserError("`dataset` custom needs `val_dir` here, a folder below `data_dir`")
         val_dir = Path(self.dataset, "val") if self.val_dir is None and needs_val else self.val_dir
         return self.train_dir or Path(self.dataset, "train"), val_dir
 
@@ -185,7 +186,7 @@ def check_classes(folder: str | Path) -> list[str]:
     found = class_folders(folder)
     if not found:
         raise UserError(
-            f"{folder}: one folder per class is expected there; add --no_labels to pretrain on images without "
+            f"{folder}: one folder per class is expected there; add `no_labels` to pretrain on images without "
             "classes, or to analyse them"
         )
     return found
@@ -221,7 +222,7 @@ def recorded(name: str, value: Any) -> Any:
     colours = len(numbers) == 3 and all(isinstance(one, int | float) for one in numbers)
     if not valid.get(name, isinstance(value, str) if name.endswith("_dir") else colours):
         raise UserError(
-            f"args.json beside the checkpoint, or its metadata: {name} is {value!r}, which no run writes; give --{name}"
+            f"args.json beside the checkpoint, or its metadata: {name} is {value!r}, which no run writes; give `{name}`"
         )
     return Path(value) if name.endswith("_dir") else value
 
@@ -234,7 +235,7 @@ def framework_name(dataset: str) -> str:
 def check_folder(flag: str, path: Path) -> None:
     if not path.exists():
         also = "" if flag == "--data_dir" else f" and {flag}"
-        raise UserError(f"{flag}: {path} does not exist; check --data_dir{also}")
+        raise UserError(f"{flag}: {path} does not exist; check `data_dir`{also}")
     if not path.is_dir():
         raise UserError(f"{flag}: {path} is a file; give a folder of images")
     try:

@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 
-from solo_hcsc.evaluation.picking import centred, clusters_of, pick
-from solo_hcsc.evaluation.spreading import accuracy, knn_shares, linear_shares, spread
 from solo_hcsc.hcsc.kmeans import normalise
 from solo_hcsc.hcsc.options import levels_for
+from solo_hcsc.trees.picking import centred, clusters_of, pick
+from solo_hcsc.trees.spreading import accuracy, knn_shares, linear_shares, spread
 
 CHOICES = ("picked", "random", "stratified")
 CLASSIFIERS = ("linear", "knn", "spread")

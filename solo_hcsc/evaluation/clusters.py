@@ -15,20 +15,20 @@ import torch.nn.functional as F
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import on_one_line
 from solo_hcsc.data.folders import files_and_labels, refuse_single_class, short_names, without
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.encoders import RunTree, load_tree
+from solo_hcsc.errors import on_one_line
 from solo_hcsc.evaluation.features import FeatureSettings, Frozen, extract
-from solo_hcsc.evaluation.purity import dendrogram_purity, leaf_purity, matched_accuracy
-from solo_hcsc.evaluation.results import describe_data
-from solo_hcsc.framework.datasets import one_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.kmeans import kmeans, nearest
 from solo_hcsc.hcsc.options import Options
+from solo_hcsc.runs.encoders import RunTree, load_tree
+from solo_hcsc.runs.results import describe_data
+from solo_hcsc.solo102.datasets import one_split
+from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
 
 PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the best of several runs
 

@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.loaders import derive_seed, seed_host
+from solo_hcsc.errors import UserError
+from solo_hcsc.progress import watch
 from solo_hcsc.training.precise_bn import has_batch_norm, recompute
-from solo_hcsc.training.progress import watch
 
 _MASK = 0.5  # from which probability on a pixel belongs to an object
 
@@ -114,7 +114,7 @@ def at_size(result: dict[str, torch.Tensor], seen: Sequence[int], size: Sequence
     """
     parts = {name: value.float().cpu() if name != "labels" else value.cpu() for name, value in result.items()}
     if not all(value.isfinite().all() for value in parts.values()):
-        raise UserError("the detector's boxes or scores are not finite; try a lower --lr or --precision 32")
+        raise UserError("the detector's boxes or scores are not finite; try a lower `lr` or `precision` 32")
     order = parts["scores"].argsort(descending=True, stable=True)
     boxes = parts["boxes"][order] * torch.tensor([size[1] / seen[1], size[0] / seen[0]] * 2)
     masks: tuple[Any, ...] = ()

@@ -12,10 +12,6 @@ import torch
 from pytorch_lightning import Callback, seed_everything
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.console import announce, table
-from solo_hcsc.cli.devices import Devices, resolve_devices
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.parser import Flags, Invocation, take
 from solo_hcsc.data.coco import read_coco
 from solo_hcsc.data.detection import (
     AnnotatedImage,
@@ -28,18 +24,23 @@ from solo_hcsc.data.detection import (
 from solo_hcsc.data.images import OrSkipped, Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import Loading, ResumableLoader
 from solo_hcsc.data.pascal import CLASSES, find_folder, read_boxes
+from solo_hcsc.devices import Devices, resolve_devices
+from solo_hcsc.encoders.checkpoints import load_checkpoint, weights_in
+from solo_hcsc.encoders.recorded import EVALUATION
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detecting import Detections, Place, detect, set_batch_norm
 from solo_hcsc.evaluation.detection_ap import average_precisions
 from solo_hcsc.evaluation.detector import DetectorSettings, make_detector
-from solo_hcsc.evaluation.encoders import Encoder, load_encoder
 from solo_hcsc.evaluation.features import tell_skipped
-from solo_hcsc.evaluation.results import Result
-from solo_hcsc.framework import make_encoder
-from solo_hcsc.framework.datasets import trained_colours
+from solo_hcsc.progress import say
+from solo_hcsc.runs.encoders import Encoder, load_encoder
+from solo_hcsc.runs.results import Invocation, Result
+from solo_hcsc.settings import Settings, take
+from solo_hcsc.solo102 import make_encoder
+from solo_hcsc.solo102.datasets import trained_colours
+from solo_hcsc.tables import table
 from solo_hcsc.training.callbacks import TellUnreadable
-from solo_hcsc.training.checkpoints import load_checkpoint, weights_in
 from solo_hcsc.training.detection import DetectorTraining, Schedule
-from solo_hcsc.training.recorded import EVALUATION
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
 from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import Loop, Records, Wandb, check_wandb
@@ -82,8 +83,8 @@ class DetectionData:
         for folder in folders:
             if not (folder / "ImageSets" / "Main").is_dir():
                 raise UserError(
-                    f"--data_dir {data_dir}: no folder {folder.name} with ImageSets/Main, Annotations and JPEGImages; "
-                    "--dataset voc0712 trains on trainval of VOC2007 and VOC2012"
+                    f"`data_dir` {data_dir}: no folder {folder.name} with ImageSets/Main, Annotations and JPEGImages; "
+                    "`dataset` voc0712 trains on trainval of VOC2007 and VOC2012"
                 )
         train = [image for folder in folders for image in read_boxes(folder, train_split, CLASSES)[0]]
         return cls(train, read_boxes(folders[0], test_split, CLASSES)[0], CLASSES)
@@ -93,7 +94,7 @@ class DetectionData:
         if find_spec("pycocotools") is None:
             raise UserError("masks need pycocotools; run: pip install 'solo_hcsc[coco]', or use --masks false")
         for images in (self.train, self.test):
-            check_outlines(images, "--masks true")
+            check_outlines(images, "`masks` true")
 
 
 class Detection:
@@ -105,7 +106,7 @@ class Detection:
         protocol: the paper's settings; what differs from them is in the result.
     """
 
-    def __init__(self, flags: Flags, data: DetectionData, protocol: Mapping[str, Any]) -> None:
+    def __init__(self, flags: Settings, data: DetectionData, protocol: Mapping[str, Any]) -> None:
         self.flags, self.data, self.protocol = flags, data, protocol
         self.started = time.monotonic()
         self.devices = _devices(flags)
@@ -194,8 +195,8 @@ class Detection:
         if not self.is_trained:
             self.run.begin(self.model)
         done = "trained already" if self.is_trained else f"{flags.max_steps} iterations, batch {flags.batch_size}"
-        announce(self.encoder.taken)
-        announce(
+        say(self.encoder.taken)
+        say(
             f"detect: {flags.head} on {self.encoder.name}, {flags.dataset}: {len(self.train_set)} training and "
             f"{len(self.test_set)} test images, {len(self.data.classes)} classes; {self.devices}; {done}; writing to "
             f"{self.folder}"
@@ -205,7 +206,7 @@ class Detection:
         self.run.fit(self.model, self._batches(), None)
         steps = self.run.trainer.global_step
         if steps < flags.max_steps:
-            announce(f"stopped after {steps} of {flags.max_steps} iterations: no result is written")
+            say(f"stopped after {steps} of {flags.max_steps} iterations: no result is written")
         return steps >= flags.max_steps
 
     def _batches(self) -> ResumableLoader:
@@ -289,17 +290,17 @@ def _known(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if not math.isnan(value)}
 
 
-def _devices(flags: Flags) -> Devices:
+def _devices(flags: Settings) -> Devices:
     """Batch norm is synchronised as soon as there are several GPUs, unless the flag says otherwise."""
     gpus = torch.cuda.device_count()
     devices = resolve_devices(flags, gpus)
     if "sync_batchnorm" not in flags.typed:
         devices = replace(devices, sync_batchnorm=devices.accelerator == "gpu" and devices.processes > 1)
     if devices.precision not in _PRECISIONS:
-        raise UserError(f"--precision {flags.precision}: detect computes in 32, 16 or bf16 (mixed); take one of them")
+        raise UserError(f"`precision` {flags.precision}: detect computes in 32, 16 or bf16 (mixed); take one of them")
     if flags.batch_size % devices.processes:
         raise UserError(
-            f"--batch_size {flags.batch_size}: is shared by {devices.processes} processes; give a multiple of that"
+            f"`batch_size` {flags.batch_size}: is shared by {devices.processes} processes; give a multiple of that"
         )
     return devices
 
@@ -310,7 +311,7 @@ def _without_weights(encoder: Encoder) -> Encoder:
     return replace(encoder, module=fresh, taken=f"encoder: {encoder.name} with random weights")
 
 
-def _colours(flags: Flags, encoder: Encoder) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _colours(flags: Settings, encoder: Encoder) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of the images that the encoder was trained on, but for what is typed."""
     mean, std = (
         tuple(getattr(flags, name) if name in flags.typed or not trained else trained)

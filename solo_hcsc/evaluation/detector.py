@@ -26,9 +26,9 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign, RoIAlign
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.evaluation.encoders import Encoder
-from solo_hcsc.evaluation.export import timm_model
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.runs.encoders import Encoder
+from solo_hcsc.runs.export import timm_model
 
 Found = list[dict[str, torch.Tensor]]
 C4_ANCHORS = (32, 64, 128, 256, 512)  # pixels of a side
@@ -284,14 +284,14 @@ def split_resnet(encoder: Encoder) -> tuple[nn.Sequential, nn.Module]:
     """A ResNet's layers up to layer3, under their names, and layer4; refuses encoders that are no such chain."""
     layers = dict(encoder.module.named_children())
     if not {*_STAGES} <= layers.keys():
-        raise UserError(f"--head c4: {encoder.name} has no layer1 to layer4 as a ResNet has; use --head fpn")
+        raise UserError(f"`head` c4: {encoder.name} has no layer1 to layer4 as a ResNet has; use `head` fpn")
     names = [*layers][: [*layers].index("layer4")]
     trunk, last = nn.Sequential(OrderedDict((name, layers[name]) for name in names)), layers["layer4"]
     images = torch.randn(1, 3, *_TRIED, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         whole, chained = encoder.module.eval()(images), last.eval()(trunk.eval()(images)).mean(dim=(2, 3))
     if whole.shape != chained.shape or not torch.allclose(whole, chained, rtol=1e-3, atol=1e-4):
-        raise UserError(f"--head c4: {encoder.name} is more than a chain of its layers; use --head fpn")
+        raise UserError(f"`head` c4: {encoder.name} is more than a chain of its layers; use `head` fpn")
     return trunk, last
 
 
@@ -353,7 +353,7 @@ def _fpn(encoder: Encoder, classes: int, settings: DetectorSettings) -> Generali
     sizes = settings.anchor_sizes or tuple(8 * stride for stride in strides)
     if len(sizes) != len(strides):
         raise UserError(
-            f"--anchor_sizes: {encoder.name} has levels at strides {' '.join(map(str, strides))}, each of which takes "
+            f"`anchor_sizes`: {encoder.name} has levels at strides {' '.join(map(str, strides))}, each of which takes "
             f"one; give {len(strides)}"
         )
     names, anchors = [str(n) for n in range(len(levels))], Anchors([[size] for size in sizes], strides)
@@ -380,7 +380,7 @@ def feature_maps(encoder: Encoder) -> nn.Module:
     names = {key: key.removeprefix("model.").replace(".", "_") for key in model.state_dict()}
     missing = [key for key, name in names.items() if name not in weights]
     if missing:
-        raise UserError(f"--head fpn: timm's feature maps of {encoder.name} have other weights ({missing[0]})")
+        raise UserError(f"`head` fpn: timm's feature maps of {encoder.name} have other weights ({missing[0]})")
     model.load_state_dict({key: weights[name] for key, name in names.items()})
     try:
         with torch.no_grad():
@@ -406,7 +406,7 @@ def _features_only(encoder: Encoder) -> nn.Module:
 
 def _without_maps(encoder: Encoder, reason: object) -> UserError:
     told = on_one_line((str(reason).strip() or type(reason).__name__).splitlines()[0])[:150]
-    return UserError(f"--head fpn: timm gives no feature maps of {encoder.name} ({told}); use another encoder")
+    return UserError(f"`head` fpn: timm gives no feature maps of {encoder.name} ({told}); use another encoder")
 
 
 def _stride(level: torch.Tensor) -> int:

@@ -15,22 +15,22 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.cli.flags import check_frozen, embed_parser
-from solo_hcsc.cli.parser import Flags, take
 from solo_hcsc.data.folders import BareImages, class_of, labels_of, tell_listing, without
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.encoders import RunTree, check_arguments, load_tree
+from solo_hcsc.encoders.checkpoints import find_checkpoint
+from solo_hcsc.encoders.recorded import recorded_flags
+from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.evaluation.features import FeatureSettings, Frozen, choose_labels
 from solo_hcsc.evaluation.images import embedded_images
-from solo_hcsc.framework.datasets import evaluation_transforms, one_split
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.kmeans import import_faiss
-from solo_hcsc.training.checkpoints import find_checkpoint
-from solo_hcsc.training.progress import watch
-from solo_hcsc.training.recorded import recorded_flags
+from solo_hcsc.progress import watch
+from solo_hcsc.runs.encoders import RunTree, check_arguments, load_tree
+from solo_hcsc.settings import Settings, take
+from solo_hcsc.solo102.datasets import evaluation_transforms, one_split
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class Embedder:
     skipped: tuple[Skipped, ...] = ()  # images that could not be read and are not in the data set
 
     @classmethod
-    def load(cls, flags: Flags) -> "Embedder":
+    def load(cls, flags: Settings) -> "Embedder":
         """As the flags of `embed_parser` say; all images below a folder, in a class folder or not."""
         check_frozen(flags)
         trained = recorded_flags(find_checkpoint(flags.pretrained_feature_extractor))

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.console import announce
-from solo_hcsc.cli.errors import UserError, note, on_one_line
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource, class_folders
-from solo_hcsc.evaluation.encoders import Encoder, load_encoder, load_projector
-from solo_hcsc.training.progress import watch
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.progress import note, say, watch
+from solo_hcsc.runs.encoders import Encoder, load_encoder, load_projector
 
 Module = Callable[[torch.Tensor], torch.Tensor]
 
@@ -46,9 +45,9 @@ def choose_labels(source: ImageSource, flags: Namespace, trained: Mapping[str, A
     """The images of the split, without labels where there are none or none are wanted; says so."""
     located = source.with_split(flags.split)
     if flags.no_labels and not located.in_folders:
-        raise UserError(f"--no_labels: --dataset {source.dataset} is not read from folders; leave it out")
+        raise UserError(f"`no_labels`: `dataset` {source.dataset} is not read from folders; leave it out")
     if flags.no_labels and flags.class_level is not None:
-        raise UserError("--no_labels: --class_level says which folders are the classes; leave one of the two out")
+        raise UserError("`no_labels`: `class_level` says which folders are the classes; leave one of the two out")
     if flags.no_labels:
         why = "--no_labels"
     elif "class_level" in flags.typed or not located.in_folders:
@@ -56,10 +55,10 @@ def choose_labels(source: ImageSource, flags: Namespace, trained: Mapping[str, A
     elif not class_folders(located.folder(flags.split)):
         why = f"{located.folder(flags.split)} has no class folders"
     elif trained.get("no_labels") and same_data(source, trained, f"{flags.split}_dir"):
-        why = "the run was pretrained with --no_labels; --class_level 1 takes the folders for classes"
+        why = "the run was pretrained with `no_labels`; `class_level` 1 takes the folders for classes"
     else:
         return located
-    announce(f"without labels: {why}")
+    say(f"without labels: {why}")
     return replace(located, no_labels=True)
 
 
@@ -156,5 +155,5 @@ def features_of(module: Module, images: torch.Tensor, batch_size: int = 256) -> 
 def choose_device(accelerator: str) -> torch.device:
     gpu = torch.cuda.is_available()
     if accelerator == "gpu" and not gpu:
-        raise UserError("--accelerator gpu: there is no GPU here; use --accelerator cpu")
+        raise UserError("`accelerator` gpu: there is no GPU here; use `accelerator` cpu")
     return torch.device("cuda" if gpu and accelerator != "cpu" else "cpu")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.errors import UserError, on_one_line
 from solo_hcsc.data.folders import files_and_labels
+from solo_hcsc.errors import UserError, on_one_line
 
 
 def stratified_sample(labels: Sequence[int], share: float, seed: int) -> list[int]:
@@ -32,7 +32,7 @@ def listed_images(file: Path, dataset: Dataset) -> list[int]:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise UserError(f"--label_list {file}: cannot be read ({reason})") from error
+        raise UserError(f"`label_list` {file}: cannot be read ({reason})") from error
     files = files_and_labels(dataset)[0]
     ends = defaultdict(list)  # images by the end of their path: `x.png`, `class/x.png`, `train/class/x.png`, ...
     depth = 1 + max(line.count("/") for line in [*lines, ""])
@@ -45,7 +45,7 @@ def listed_images(file: Path, dataset: Dataset) -> list[int]:
         if not line:
             continue
         found = next((ends[name] for name in (line, line.rpartition(" ")[0].strip()) if name in ends), [])
-        where = f"--label_list {file}, line {number}: {line!r}"
+        where = f"`label_list` {file}, line {number}: {line!r}"
         if not found:
             raise UserError(f"{where} is not among the training images")
         if len(found) > 1:
@@ -53,5 +53,5 @@ def listed_images(file: Path, dataset: Dataset) -> list[int]:
             raise UserError(f"{where} may be {both}; give as much of the path as tells them apart")
         chosen.add(found[0])
     if not chosen:
-        raise UserError(f"--label_list {file}: it names no image")
+        raise UserError(f"`label_list` {file}: it names no image")
     return sorted(chosen)

@@ -4,9 +4,9 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from solo_hcsc.cli.parser import Flags
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.training.recorded import flags_of_run
+from solo_hcsc.encoders.recorded import flags_of_run
+from solo_hcsc.settings import Settings
 
 
 def evaluated_images(flags: Namespace) -> ImageSource:
@@ -14,15 +14,15 @@ def evaluated_images(flags: Namespace) -> ImageSource:
     return ImageSource.of_run(flags, flags_of_run(flags.pretrained_feature_extractor))
 
 
-def embedded_images(flags: Flags, trained: Mapping[str, Any], say: bool = True) -> ImageSource:
+def embedded_images(flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> ImageSource:
     """Return the images that flags of `embed_parser` mean: a folder's, or those of the run with the flags `trained`."""
     alone = "data_dir" in flags.typed and not flags.typed & {"dataset", "train_dir", "val_dir"}
-    return (ImageSource.of_folder if alone else ImageSource.of_run)(flags, trained, say)
+    return (ImageSource.of_folder if alone else ImageSource.of_run)(flags, trained, tell)
 
 
-def check_embedded(flags: Flags, *splits: str) -> None:
+def check_embedded(flags: Settings, *splits: str) -> None:
     """Refuse a checkpoint or folders that are not there; `splits`: those that are read."""
-    source = embedded_images(flags, flags_of_run(flags.pretrained_feature_extractor), say=False)
+    source = embedded_images(flags, flags_of_run(flags.pretrained_feature_extractor), tell=False)
     if source.in_folders and source.dataset != "digits":  # which are written when they are read
         for split in splits:
             source.with_split(split)

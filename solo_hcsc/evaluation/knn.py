@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from solo_hcsc.cli.console import table
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.parser import Invocation
 from solo_hcsc.data.folders import classes_of
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.features import Features, FeatureSettings, Frozen, tell_skipped
-from solo_hcsc.evaluation.results import (
+from solo_hcsc.runs.results import (
+    Invocation,
     Result,
     column,
     describe_data,
@@ -23,8 +22,9 @@ from solo_hcsc.evaluation.results import (
     result_file,
     shown_accuracies,
 )
-from solo_hcsc.framework import WeightedKNNClassifier
-from solo_hcsc.framework.datasets import evaluation_transforms
+from solo_hcsc.solo102 import WeightedKNNClassifier
+from solo_hcsc.solo102.datasets import evaluation_transforms
+from solo_hcsc.tables import table
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def evaluate(
     train_set, val_set = sets(evaluation_transforms(source)[1])
     images, queries = len(train_set), len(val_set)  # type: ignore[arg-type]
     if max(voting.k) > images:
-        raise UserError(f"--k {max(voting.k)}: there are only {images} training images")
+        raise UserError(f"`k` {max(voting.k)}: there are only {images} training images")
     names = {kind: evaluation if kind == "backbone" else f"{evaluation}-{kind}" for kind in heads}
     files = {kind: result_file(encoder.checkpoint, name, source) for kind, name in names.items()}
     print(encoder.taken)
@@ -81,7 +81,7 @@ def evaluate(
     skipped = bank.skipped + asked.skipped
     images, queries = len(bank.y), len(asked.y)
     if max(voting.k) > images:
-        raise UserError(f"--k {max(voting.k)}: there are only {images} training images that can be read")
+        raise UserError(f"`k` {max(voting.k)}: there are only {images} training images that can be read")
     classes = classes_of(train_set)
     tops = shown_accuracies(classes)
     data = describe_data(source, classes, skipped, train=images, val=queries)

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 from torchmetrics import MeanMetric
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.pascal import IGNORED
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.average_precision import average_precision
-from solo_hcsc.framework import LinearModel, accuracy_at_k
+from solo_hcsc.solo102 import LinearModel, accuracy_at_k
 
 
 class GroupedModel(LinearModel):
@@ -160,7 +160,7 @@ class MultiLabel(LinearModel):
         scores, targets = (torch.cat(part) for part in zip(*self._seen, strict=True))
         self._seen.clear()
         if not scores.isfinite().all():
-            raise UserError("the classifier's scores are no longer finite; try a lower --lr or --precision 32")
+            raise UserError("the classifier's scores are no longer finite; try a lower `lr` or `precision` 32")
         self.log("val_loss", multi_label_loss(scores, targets))
         for name, points in (("ap", "all"), ("ap11", "11")):
             found = [100 * value for value in average_precisions(targets.numpy(), scores.numpy(), points)]

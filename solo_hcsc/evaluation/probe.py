@@ -13,24 +13,25 @@ from pytorch_lightning import Callback, seed_everything
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from solo_hcsc.cli.console import announce, table
-from solo_hcsc.cli.devices import resolve_devices
-from solo_hcsc.cli.errors import UserError, is_main_process, note
 from solo_hcsc.cli.flags import check_training
-from solo_hcsc.cli.parser import Invocation, take
 from solo_hcsc.data.images import Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import EpochSampler, Loading, Place, ResumableLoader, split_place
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.encoders import load_encoder
+from solo_hcsc.devices import resolve_devices
+from solo_hcsc.encoders.recorded import EVALUATION
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.features import Features, extract, tell_skipped
 from solo_hcsc.evaluation.rates import Rate, choose_rate
-from solo_hcsc.evaluation.results import Result, describe_data
-from solo_hcsc.framework import LinearModel
-from solo_hcsc.framework.datasets import evaluation_transforms
-from solo_hcsc.framework.settings import for_framework, linear_settings, resolve_dali
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.launch import is_main_process
+from solo_hcsc.progress import note, say
+from solo_hcsc.runs.encoders import load_encoder
+from solo_hcsc.runs.results import Invocation, Result, describe_data
+from solo_hcsc.settings import take
+from solo_hcsc.solo102 import LinearModel
+from solo_hcsc.solo102.datasets import evaluation_transforms
+from solo_hcsc.solo102.settings import for_framework, linear_settings, resolve_dali
+from solo_hcsc.tables import table
 from solo_hcsc.training.callbacks import TellUnreadable
-from solo_hcsc.training.recorded import EVALUATION
 from solo_hcsc.training.resume import check_same_flags, find_resume
 from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
@@ -93,7 +94,7 @@ class Probe:
         self.records, self.wandb = take(Records, flags, name=name), take(Wandb, flags, name=name)
         self._check()
         if self.cached and flags.dali:
-            note("--cache_features: each image is read once, with the default loader instead of --dali")
+            note("`cache_features`: each image is read once, with the default loader instead of `dali`")
         self.dali_device = None if self.cached else resolve_dali(flags, source.dataset, self.devices.accelerator)
         check_wandb(self.wandb)
         self.encoder = load_encoder(
@@ -115,11 +116,11 @@ class Probe:
         every, epochs = self.loop.check_val_every_n_epoch, self.loop.max_epochs
         if epochs % every:
             raise UserError(
-                f"--check_val_every_n_epoch {every}: must divide --max_epochs {epochs}, or the last epoch is not "
+                f"`check_val_every_n_epoch` {every}: must divide `max_epochs` {epochs}, or the last epoch is not "
                 "evaluated"
             )
         if self.cached and self.devices.processes > 1:
-            raise UserError("--cache_features works on one device; leave it out, or use --devices 1")
+            raise UserError("`cache_features` works on one device; leave it out, or use `devices` 1")
 
     def deviations(self, settings: Mapping[str, Any] | None = None) -> list[str]:
         """The flags that differ from the paper's protocol."""
@@ -148,7 +149,7 @@ class Probe:
         images, val_images = len(train_set), len(val_set)  # type: ignore[arg-type]
         batches = batches_per_epoch(self.images_flag, images, loading.batch_size, self.devices, self.loop)
         if self.dali_device is not None:
-            from solo_hcsc.framework import dali  # an optional package that takes seconds to import
+            from solo_hcsc.solo102 import dali  # an optional package that takes seconds to import
 
             decoding = dali.Decoding.of(self.dali_device, loading, self.loop.seed)
             model_class = dali.linear_class(model_class, train_set, val_set, self.source, decoding)
@@ -170,14 +171,14 @@ class Probe:
             )
 
         run.begin(model)
-        announce(self.encoder.taken)
-        announce(
+        say(self.encoder.taken)
+        say(
             f"{self.evaluation} evaluation of {self.encoder.checkpoint} ({self.encoder.name}) on "
             f"{self.source.dataset}: {images} images, {num_classes} classes; {self.devices}; {batches} batches of "
             f"{loading.batch_size} per epoch, {self.loop.max_epochs} epochs; writing to {run.folder}"
         )
         if resume is not None:
-            announce(f"resuming from {resume}")
+            say(f"resuming from {resume}")
         if self.cached:
             features = self._features(train_set, val_set)
             loaders = self._cached_loaders(loading.batch_size, *features)
@@ -244,7 +245,7 @@ class Probe:
         `data`: what else there is to say of the images.
         """
         if not metrics:
-            announce("nothing was validated: no result is written")
+            say("nothing was validated: no result is written")
         elif is_main_process():
             recorded = {name: trained.settings[name] for name in _RECORDED} | dict(settings)
             recorded["deviations"] = self.deviations(trained.settings)

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.models import Sweep
-from solo_hcsc.hcsc.errors import ArgumentError
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 HELD_OUT = 0.2

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from solo_hcsc.hcsc.hierarchy import Hierarchy
-from solo_hcsc.hcsc.judging import rankme, uniformity
+from solo_hcsc.hcsc.measures import rankme, uniformity
 from solo_hcsc.hcsc.options import Options
 
 DUPLICATE = 0.9999  # the cosine from which two prototypes are one

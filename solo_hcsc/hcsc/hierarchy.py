@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import fast_kmeans, kmeans, nearest, normalise
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.vectors import as_unit_vectors

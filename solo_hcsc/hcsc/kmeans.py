@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from solo_hcsc.hcsc.errors import MissingPackage
+from solo_hcsc.errors import MissingPackage
 from solo_hcsc.hcsc.options import Options
 
 SMALL = 2**23  # points times clusters up to which k-means takes well under a second

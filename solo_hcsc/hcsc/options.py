@@ -9,7 +9,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 
 PRESETS: dict[str, dict[str, Any]] = {
     # The equations to the letter.

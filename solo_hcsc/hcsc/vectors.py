@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
+from solo_hcsc.errors import ArgumentError, NotFinite
 
 ROUNDING = 1e-3  # by how much the length of a unit vector may differ from 1
 HALF_ROUNDING = 0.05  # the same of one that was normalised in half precision, which is off by up to 1 %

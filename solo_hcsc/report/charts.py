@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solo_hcsc.cli.console import score
-from solo_hcsc.evaluation.results import read_metrics
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture
+from solo_hcsc.runs.results import read_metrics
+from solo_hcsc.tables import score
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

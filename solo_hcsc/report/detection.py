@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from solo_hcsc.cli.files import written_whole
 from solo_hcsc.data.detection import AnnotatedImage
 from solo_hcsc.data.images import read_image
 from solo_hcsc.evaluation.detecting import Detections
+from solo_hcsc.files import written_whole
 from solo_hcsc.report import figures, gallery
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from torch.utils.data import Dataset, Subset
 from solo_hcsc.data.folders import short_names, with_transform
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.evaluation.embedding import Embeddings
-from solo_hcsc.evaluation.mislabelled import find_suspects
+from solo_hcsc.progress import watch
 from solo_hcsc.report.templating import render
-from solo_hcsc.training.progress import watch
+from solo_hcsc.trees.mislabelled import find_suspects
 
 GENERATOR = "solo-hcsc explore"
 ONE_FILE = 1000  # images at most

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from solo_hcsc.cli.errors import on_one_line
-from solo_hcsc.cli.files import write_whole
+from solo_hcsc.errors import on_one_line
+from solo_hcsc.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from solo_hcsc.cli.errors import note
 from solo_hcsc.data.folders import short_names
 from solo_hcsc.data.label_hierarchy import LabelLevel
-from solo_hcsc.evaluation.plane import differ, fit_umap, has_umap
+from solo_hcsc.progress import note
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture, short
+from solo_hcsc.trees.plane import differ, fit_umap, has_umap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

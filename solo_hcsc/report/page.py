@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.console import clock
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.files import write_whole
-from solo_hcsc.evaluation.results import read_results
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import write_whole
 from solo_hcsc.report import curves, figures, sheets, svg, templating
+from solo_hcsc.runs.results import read_results
 from solo_hcsc.study import record
 from solo_hcsc.study.findings import Sentence, best_row, choice, effects, outcome, winner
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
+from solo_hcsc.tables import clock
 
 _NONE = "\N{EN DASH}"
 _MINUS, _TIMES, _NO_BREAK = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{NO-BREAK SPACE}"
@@ -93,14 +93,14 @@ def make(folder: Path, out: Path | None = None, title: str | None = None) -> Pat
 
 def _check_out(out: Path, numbers: Path, sources: Sequence[Path]) -> None:
     if out.suffix not in (".html", ".htm"):
-        raise UserError(f"--out {out}: must end with .html; its numbers go beside it, ending with .json")
+        raise UserError(f"`out` {out}: must end with .html; its numbers go beside it, ending with .json")
     if not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
+        raise UserError(f"`out` {out}: there is no folder {out.parent}")
     for file in (out, numbers):
         if file.is_dir():
-            raise UserError(f"{file}: is a folder, and the report goes there; remove it or give another --out")
+            raise UserError(f"{file}: is a folder, and the report goes there; remove it or give another `out`")
         if file.resolve() in [source.resolve() for source in sources]:
-            raise UserError(f"--out {out}: its numbers would replace {file}, which they are made of; take another name")
+            raise UserError(f"`out` {out}: its numbers would replace {file}, which they are made of; take another name")
 
 
 def render(report: Report) -> str:

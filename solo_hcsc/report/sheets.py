@@ -11,7 +11,7 @@ def of_results(results: Iterable[Mapping[str, Any]], prefix: str = "sheet-") -> 
     """Return a sheet for each result that has one beside it.
 
     Args:
-        results: As `solo_hcsc.evaluation.results.read_results` has them.
+        results: As `solo_hcsc.runs.results.read_results` has them.
         prefix: Of the names within the pictures, unique on a page.
     """
     found = []

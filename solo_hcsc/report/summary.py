@@ -6,10 +6,10 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from solo_hcsc.cli.console import judged
-from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
 from solo_hcsc.report import svg, templating
+from solo_hcsc.tables import judged
 
 _METRIC_NAMES = {
     "acc1": "top-1",
@@ -75,7 +75,7 @@ def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[Summar
     """Return the rows of results below a folder, by data set and evaluation.
 
     Args:
-        results: As `solo_hcsc.evaluation.results.read_results` has them.
+        results: As `solo_hcsc.runs.results.read_results` has them.
         folder: Checkpoints below it are named from it.
     """
     rows = [row for result in results for row in _rows_of(result, folder)]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.errors import UserError, on_one_line
 
 _ELEMENTS = frozenset(
     "svg g defs style symbol use title desc path rect circle ellipse line polyline polygon text tspan textPath image"
@@ -69,7 +69,7 @@ def inline(text: str, prefix: str, label: str, source: str) -> str:
 
 
 def proportions(picture: str) -> float:
-    """Return width over height of an inlined picture; 1 if it does not say."""
+    """Return width over height of an inlined picture; 1 if it does not tell."""
     box = re.match(r'<svg[^>]* viewBox="([^"]*)"', picture)
     sides = [float(side) for side in re.findall(r"[\d.]+", box[1])] if box else []
     return sides[2] / sides[3] if len(sides) == 4 and sides[3] else 1.0

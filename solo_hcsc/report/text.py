@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from solo_hcsc.cli.console import clock, table
 from solo_hcsc.study.findings import outcome
 from solo_hcsc.study.record import MEASURES, Comparison, MeasureKind, Row
+from solo_hcsc.tables import clock, table
 
 
 def comparison_table(comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scipy.stats import t
 
-from solo_hcsc.cli.errors import UserError, on_one_line
+from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.study.record import MEASURES, Comparison, MeasureKind, Row, Search, Trial
 
 
@@ -214,7 +214,7 @@ def _at_equal_time(ranked: Sequence[Row]) -> str | None:
     more = {name: count for name, count in counts.items() if count > max(had for had, _ in timed[name])}
     if more:
         told = _listed([f"{_quoted(name)} would do {count} epochs" for name, count in more.items()])
-        advice = "" if any(len(timed[name]) > 1 for name in more) else "; --budget seconds adds such a row"
+        advice = "" if any(len(timed[name]) > 1 for name in more) else "; `budget` seconds adds such a row"
         return f"In the time of {_quoted(best.name)}'s {epochs:g} epochs, {told}{advice}."
     return "No other method would do more epochs in that time, so this holds at equal time too."
 
@@ -236,7 +236,7 @@ def winner(search: Search, method: str) -> Trial:
     finished = [trial for trial in search.of_methods[method] if trial.value is not None]
     if not finished:
         reasons = "; ".join(dict.fromkeys(trial.why or "" for trial in search.of_methods[method]))
-        raise UserError(f"--search: no trial of {method} was finished ({on_one_line(reasons)})")
+        raise UserError(f"`search`: no trial of {method} was finished ({on_one_line(reasons)})")
     return max(finished, key=lambda trial: trial.value or 0.0)
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import read_json, write_whole
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import read_json, write_whole
 
 
 class MeasureKind(NamedTuple):

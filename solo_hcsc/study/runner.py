@@ -23,11 +23,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.console import clock
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import read_json, write_whole
-from solo_hcsc.evaluation.results import read_metrics, read_results
-from solo_hcsc.training.recorded import PRETRAINING, recorded_flags, role_of
+from solo_hcsc.encoders.recorded import PRETRAINING, recorded_flags, role_of
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import read_json, write_whole
+from solo_hcsc.runs.results import read_metrics, read_results
+from solo_hcsc.tables import clock
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at a command that may be ended early
 
@@ -255,7 +255,7 @@ def check_unchanged(out: Path, variants: Sequence[Variant]) -> None:
     for run in finished_runs(out):
         if run.name in flags and tuple(run.flags) != flags[run.name]:
             raise UserError(
-                f"--out {out}: {run.name} {_other_flags(run.flags, flags[run.name])}; give another folder, or remove "
+                f"`out` {out}: {run.name} {_other_flags(run.flags, flags[run.name])}; give another folder, or remove "
                 f"{run.folder.parent}"
             )
 
@@ -265,7 +265,7 @@ def check_same_images(out: Path, images: str) -> None:
     for run in finished_runs(out):
         if run.images - {images}:
             raise UserError(
-                f"--out {out}: {run.name}, seed {run.seed} was trained on other images (names, sizes or classes "
+                f"`out` {out}: {run.name}, seed {run.seed} was trained on other images (names, sizes or classes "
                 "of files differ from those there now); give another folder"
             )
 
@@ -277,7 +277,7 @@ def check_judged_alike(out: Path, evaluations: Sequence[Evaluation], again: Call
         before = evaluation.flags_of_result(run.folder)
         if before is not None and before != evaluation.flags:
             raise UserError(
-                f"--out {out}: {evaluation.command} of {run.name}, seed {run.seed} "
+                f"`out` {out}: {evaluation.command} of {run.name}, seed {run.seed} "
                 f"{_other_flags(before, evaluation.flags)}; name that run too, which repeats it, or give another folder"
             )
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from solo_hcsc.cli.console import clock
-from solo_hcsc.cli.errors import UserError, on_one_line
-from solo_hcsc.cli.files import read_json, write_whole
-from solo_hcsc.evaluation.results import read_metrics
+from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import read_json, write_whole
 from solo_hcsc.hcsc.options import levels_for
+from solo_hcsc.runs.results import read_metrics
 from solo_hcsc.study import runner
 from solo_hcsc.study.record import Search, Trial
 from solo_hcsc.study.runner import RunFailed, Taken, taking
+from solo_hcsc.tables import clock
 
 if TYPE_CHECKING:
     import optuna
@@ -155,7 +155,7 @@ def space_of(method: str, where: Circumstances, fixed: Sequence[str]) -> Space:
         ['lr', 'queue_size', 'base_tau_momentum']
     """
     if method not in SPACES:
-        raise UserError(f"--search: {method} has no documented ranges; compare of {', '.join(SPACES)}")
+        raise UserError(f"`search`: {method} has no documented ranges; compare of {', '.join(SPACES)}")
     return {name: values for name, values in SPACES[method](where).items() if name not in fixed}
 
 
@@ -219,7 +219,7 @@ class EqualSearch:
             except ValidationError as error:
                 raise UserError(f"{file}: not a trial's record ({on_one_line(str(error))}); remove it") from error
             if trial.seed != self.seed or trial.base != list(method.flags) or trial.epochs_asked != self.epochs:
-                raise UserError(f"{file}: is of another search; give another --out, or remove {file.parent.parent}")
+                raise UserError(f"{file}: is of another search; give another `out`, or remove {file.parent.parent}")
             found.append(trial)
         return found
 
@@ -337,7 +337,7 @@ def _held(folder: Path) -> Iterator[int]:
         with taking(folder) as lock:
             yield lock
     except Taken:
-        raise UserError(f"--search: another process works on {folder}; wait for it to end") from None
+        raise UserError(f"`search`: another process works on {folder}; wait for it to end") from None
 
 
 def import_optuna() -> Any:

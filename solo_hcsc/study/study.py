@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.flags import AUGMENTATIONS
+from solo_hcsc.data.augmentation import AUGMENTATIONS
+from solo_hcsc.errors import UserError
 from solo_hcsc.study import record
 from solo_hcsc.study.runner import (
     Evaluation,
@@ -86,7 +86,7 @@ class Study:
         missing = [variant.name for variant in self.plan.variants if variant.name not in seconds]
         if missing:
             raise UserError(
-                f"--budget seconds: {', '.join(missing)} did not finish, so the time of an epoch is unknown"
+                f"`budget` seconds: {', '.join(missing)} did not finish, so the time of an epoch is unknown"
             )
         slowest = max(self.plan.variants, key=lambda variant: seconds[variant.name]).name
         longer = []
@@ -130,7 +130,7 @@ class Study:
 def check_beside(out: Path, kind: str, variants: Sequence[Variant]) -> None:
     """Refuses a folder of something else, and rows that it has with other flags."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is a file; give a folder")
+        raise UserError(f"`out` {out}: is a file; give a folder")
     rows_before(out, kind)
     check_unchanged(out, variants)
 
@@ -154,8 +154,8 @@ def check_alike(flags: Mapping[str, Namespace]) -> None:
             here, there = said(flags[name], setting), said(flags[first], setting)
             if here != there:
                 raise UserError(
-                    f"--{setting} is {here} for {name} and {there} for {first}; a comparison needs it to be the "
-                    "same: give it once for all, or give another --out"
+                    f"`{setting}` is {here} for {name} and {there} for {first}; a comparison needs it to be the "
+                    "same: give it once for all, or give another `out`"
                 )
 
 

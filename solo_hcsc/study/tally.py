@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from solo_hcsc.evaluation.results import JUDGED, versions
+from solo_hcsc.runs.results import JUDGED, versions
 from solo_hcsc.study.record import MEASURES, Comparison, Cost, Evaluated, Measure, Row, SeedRun
 from solo_hcsc.study.runner import Finished
 

@@ -15,15 +15,16 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from solo_hcsc.cli.errors import UserError, note, started_by_lightning, stop
-from solo_hcsc.cli.interrupts import is_interrupt
 from solo_hcsc.data.images import UnreadableFiles
 from solo_hcsc.data.loaders import derive_seed, seed_host
-from solo_hcsc.hcsc.errors import NotFinite
+from solo_hcsc.errors import NotFinite, UserError
+from solo_hcsc.interrupts import is_interrupt
+from solo_hcsc.launch import started_by_lightning, stop
+from solo_hcsc.progress import note
 from solo_hcsc.training.locking import let_go
 from solo_hcsc.training.saving import Checkpoints
 
-AGAINST_NAN = "try a lower --lr, more --warmup_epochs or --precision 32"
+AGAINST_NAN = "try a lower `lr`, more `warmup_epochs` or `precision` 32"
 
 
 class SeedSteps(Callback):

@@ -55,7 +55,7 @@ class DetectorTraining(LightningModule):
         weight_decay_norm: of norms' weights; detectron2 leaves them alone.
     """
 
-    against_nan = "try a lower --lr, more --warmup_steps or --precision 32"
+    against_nan = "try a lower `lr`, more `warmup_steps` or `precision` 32"
 
     def __init__(self, detector: nn.Module, schedule: Schedule, weight_decay: float, weight_decay_norm: float) -> None:
         super().__init__()

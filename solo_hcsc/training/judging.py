@@ -8,8 +8,8 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
 
-from solo_hcsc.framework import BaseMethod
-from solo_hcsc.hcsc.judging import alignment, dead_dimensions, rankme, uniformity
+from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
+from solo_hcsc.solo102 import BaseMethod
 
 IMAGES = 512  # at the end of an epoch, of all processes
 PAIRS = 8  # at least, for the alignment

@@ -9,7 +9,8 @@ from lightning_fabric.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning import Trainer
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
-from solo_hcsc.cli.errors import UserError, is_main_process
+from solo_hcsc.errors import UserError
+from solo_hcsc.launch import is_main_process
 
 
 class Launcher(_SubprocessScriptLauncher):

@@ -9,7 +9,7 @@ from typing import Any
 from pytorch_lightning import Trainer
 from pytorch_lightning import __version__ as version
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 
 
 def check(trainer: Trainer) -> None:
@@ -66,11 +66,3 @@ def epoch_row(trainer: Trainer) -> tuple[dict[str, float], int]:
     """What Lightning will log of the epoch that has just ended, and the step that it will log it with."""
     metrics = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
     return metrics | {"epoch": trainer.current_epoch}, trainer.fit_loop.epoch_loop._batches_that_stepped - 1
-
-
-def finished_epochs(checkpoint: dict[str, Any]) -> int | None:
-    """How many epochs a checkpoint has behind it, one within an epoch without that one; None if it does not tell."""
-    try:
-        return int(checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
-    except (LookupError, TypeError, ValueError):
-        return None

@@ -13,7 +13,8 @@ import platform
 from pathlib import Path
 from typing import IO
 
-from solo_hcsc.cli.errors import UserError, note
+from solo_hcsc.errors import UserError
+from solo_hcsc.progress import note
 
 NAME = ".lock"
 _TAKEN = (errno.EACCES, errno.EAGAIN)

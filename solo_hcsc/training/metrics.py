@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from solo_hcsc.cli.files import written_whole
+from solo_hcsc.files import written_whole
 
 NAME = "metrics.csv"
 

@@ -2,15 +2,13 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
-from tqdm import tqdm
 
-from solo_hcsc.cli.console import clock, judged, pace, three_digits
-from solo_hcsc.cli.errors import is_main_process
+from solo_hcsc.launch import is_main_process
+from solo_hcsc.tables import clock, judged, pace, three_digits
 from solo_hcsc.training.callbacks import EpochCost
 
 INSTANCES = "instance_loss_0"  # of HCSC's bottom level
@@ -20,29 +18,6 @@ CLASSIFIERS = ("train_class_loss_step", "train_momentum_class_loss_step")
 def progress_callback(refresh_rate: int, cost: EpochCost) -> Callback:
     """`cost`: a callback before this one, which knows how many images there were per second."""
     return LossBar(refresh_rate, cost) if sys.stderr.isatty() else EpochLines(cost)
-
-
-def watch(batches: Iterable[Any], images: int, title: str, every: float = 30.0) -> Iterator[Any]:
-    """Passes batches of images on and shows how far that is: a bar, or elsewhere a line every half minute."""
-    if not is_main_process():
-        yield from batches
-        return
-    if sys.stderr.isatty():
-        with tqdm(total=images, desc=title, unit="image", leave=False) as bar:
-            for batch in batches:
-                yield batch
-                bar.update(len(batch[-1]))
-        return
-    done, started = 0, time.monotonic()
-    said = started
-    for batch in batches:
-        yield batch
-        done += len(batch[-1])
-        now = time.monotonic()
-        if now - said > every and done < images:
-            said, left = now, (now - started) / done * (images - done)
-            rate = pace(done / (now - started))
-            print(f"{title}: {done} of {images} images, {rate}; {clock(left)} left", file=sys.stderr, flush=True)
 
 
 def loss_of(outputs: Any, trainer: Trainer) -> Any:

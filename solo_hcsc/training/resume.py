@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.cli.errors import UserError, is_main_process, note
-from solo_hcsc.cli.files import read_json
-from solo_hcsc.training.checkpoints import load_checkpoint, progress, weights_in
-from solo_hcsc.training.lightning import finished_epochs
+from solo_hcsc.encoders.checkpoints import finished_epochs, load_checkpoint, progress, weights_in
+from solo_hcsc.encoders.recorded import recorded_flags
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import read_json
+from solo_hcsc.launch import is_main_process
+from solo_hcsc.progress import note
 from solo_hcsc.training.locking import holder, refusal
-from solo_hcsc.training.recorded import recorded_flags
 from solo_hcsc.training.saving import as_recorded
 from solo_hcsc.training.settings import Loop, Resume
 
@@ -50,8 +51,8 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
     matching = [(progress(path), path) for run in alike for path in run.glob("*.ckpt")]
     young = [(reached, path) for reached, path in matching if reached[1] >= youngest]
     if matching and not young:
-        oldest = f"{matching[0][1]} is older than --auto_resumer_max_hours {resume.auto_resumer_max_hours}"
-        note(f"--auto_resume: {oldest}")
+        oldest = f"{matching[0][1]} is older than `auto_resumer_max_hours` {resume.auto_resumer_max_hours}"
+        note(f"`auto_resume`: {oldest}")
     for _, path in sorted(young, reverse=True):
         try:
             check_resume(path, model, loop)
@@ -60,8 +61,8 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
         except FinishedError:
             raise
         except UserError as broken:
-            note(f"--auto_resume: {broken}; looking for an older one")
-    note(f"--auto_resume: no checkpoint to go on from below {runs}; starting anew")
+            note(f"`auto_resume`: {broken}; looking for an older one")
+    note(f"`auto_resume`: no checkpoint to go on from below {runs}; starting anew")
     return None
 
 
@@ -86,13 +87,13 @@ def _runs_of(folder: Path, resume: Resume) -> Iterator[Path]:
             asked = [name for name in ours if name in compared and (name in theirs or name in resume.given)]
             differing = [name for name in asked if ours[name] != theirs.get(name)]
         except (UserError, AttributeError) as error:
-            note(f"--auto_resume: {file} cannot be read ({error}); leaving that run alone")
+            note(f"`auto_resume`: {file} cannot be read ({error}); leaving that run alone")
             continue
         if not differing:
             yield file.parent
         else:
             name, value = _first_difference(differing, ours, theirs)
-            note(f"--auto_resume: leaving {file.parent} alone, which had --{name} {value}")
+            note(f"`auto_resume`: leaving {file.parent} alone, which had `{name}` {value}")
 
 
 def _first_difference(differing: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, Any]:
@@ -118,10 +119,10 @@ def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:
             )
     finished = finished_epochs(checkpoint)
     if finished is not None and finished >= loop.max_epochs:
-        raise FinishedError(f"{path} has finished epoch {finished} of {loop.max_epochs}: raise --max_epochs")
+        raise FinishedError(f"{path} has finished epoch {finished} of {loop.max_epochs}: raise `max_epochs`")
     steps = checkpoint.get("global_step")
     if isinstance(steps, int) and 0 < loop.max_steps <= steps:
-        raise FinishedError(f"{path} has done step {steps} of {loop.max_steps}: raise --max_steps")
+        raise FinishedError(f"{path} has done step {steps} of {loop.max_steps}: raise `max_steps`")
     state = weights_in(checkpoint, path)
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     known = model.state_dict()
@@ -149,5 +150,5 @@ def check_same_flags(path: Path, flags: Mapping[str, Any]) -> None:
     for name in sorted(ours.keys() - _MAY_DIFFER - elsewhere - {"max_epochs"}):
         if name in theirs and ours[name] != theirs[name]:
             raise UserError(
-                f"{path} was trained with --{name} {theirs[name]}, not {ours[name]}; use its flags, or start anew"
+                f"{path} was trained with `{name}` {theirs[name]}, not {ours[name]}; use its flags, or start anew"
             )

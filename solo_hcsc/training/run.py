@@ -11,13 +11,14 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch.distributed import DistNetworkError
 
-from solo_hcsc.cli.console import clock
-from solo_hcsc.cli.devices import Devices
-from solo_hcsc.cli.errors import UserError, is_main_process, stop
-from solo_hcsc.cli.files import remove_abandoned
-from solo_hcsc.cli.interrupts import is_interrupt
-from solo_hcsc.framework import random_string
-from solo_hcsc.hcsc.errors import NotFinite
+from solo_hcsc.devices import Devices
+from solo_hcsc.encoders.checkpoints import progress
+from solo_hcsc.errors import NotFinite, UserError
+from solo_hcsc.files import remove_abandoned
+from solo_hcsc.interrupts import is_interrupt
+from solo_hcsc.launch import is_main_process, stop
+from solo_hcsc.solo102 import random_string
+from solo_hcsc.tables import clock
 from solo_hcsc.training import lightning
 from solo_hcsc.training.callbacks import (
     AGAINST_NAN,
@@ -29,7 +30,6 @@ from solo_hcsc.training.callbacks import (
     StopAfterSteps,
     StopOnNonFiniteLoss,
 )
-from solo_hcsc.training.checkpoints import progress
 from solo_hcsc.training.judging import JudgeEpoch
 from solo_hcsc.training.launching import check_port, watch_children
 from solo_hcsc.training.locking import hold, let_go
@@ -182,7 +182,7 @@ class Run:
             hold(self.folder)
         except OSError as error:
             raise UserError(
-                f"--checkpoint_dir {self.records.checkpoint_dir}: cannot write there "
+                f"`checkpoint_dir` {self.records.checkpoint_dir}: cannot write there "
                 f"({error.strerror}); give another folder"
             ) from error
         try:
@@ -239,9 +239,9 @@ def batches_per_epoch(flag: str, images: int, batch_size: int, devices: Devices,
         several = devices.processes > 1
         per_process = f" ({share} for each of {devices.processes} processes)" if several else ""
         raise UserError(
-            f"{flag}: {images} images{per_process} do not fill one batch; lower --batch_size {batch_size} or add images"
+            f"{flag}: {images} images{per_process} do not fill one batch; lower `batch_size` {batch_size} or add images"
         )
     batches = share // batch_size
     if isinstance(loop.val_check_interval, int) and loop.val_check_interval > batches:
-        raise UserError(f"--val_check_interval {loop.val_check_interval}: an epoch has only {batches} batches")
+        raise UserError(f"`val_check_interval` {loop.val_check_interval}: an epoch has only {batches} batches")
     return batches

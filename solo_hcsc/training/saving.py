@@ -12,10 +12,10 @@ import torch.distributed as dist
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.files import write_whole, written_whole
-from solo_hcsc.cli.interrupts import deferred
-from solo_hcsc.cli.twins import with_twins, without_twins
+from solo_hcsc.encoders.twins import with_twins, without_twins
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import write_whole, written_whole
+from solo_hcsc.interrupts import deferred
 from solo_hcsc.training.lightning import epoch_row, is_within_epoch, rewind
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.settings import Records
@@ -88,7 +88,7 @@ class Checkpoints(Callback):
         if len(set(steps)) > 1:
             raise UserError(
                 f"the processes would go on from different steps ({' '.join(map(str, steps))}); "
-                "--checkpoint_dir must be a folder that all machines share"
+                "`checkpoint_dir` must be a folder that all machines share"
             )
         self._first_process(trainer, self._begin)
 
@@ -182,12 +182,12 @@ class Checkpoints(Callback):
         known = [path for path in written if path is not None]
         there = [path for path in known if path.is_file()]
         if there:
-            return f"last good checkpoint: {there[0]}; go on from it with --resume_from_checkpoint"
+            return f"last good checkpoint: {there[0]}; go on from it with `resume_from_checkpoint`"
         return f"no checkpoint is left: {known[0]} is gone" if known else "no checkpoint was written yet"
 
 
 def as_recorded(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as args.json has them: what JSON does not know becomes text."""
+    """Settings as args.json has them: what JSON does not know becomes text."""
     return json.loads(json.dumps(dict(flags), default=str))
 
 
@@ -199,7 +199,7 @@ def check_space(folder: Path, model: LightningModule, records: Records, optimize
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
-            f"--checkpoint_dir {records.checkpoint_dir}: {free / 1e6:.0f} MB are free and the checkpoints take "
+            f"`checkpoint_dir` {records.checkpoint_dir}: {free / 1e6:.0f} MB are free and the checkpoints take "
             f"{needed / 1e6:.0f} MB ({one / 1e6:.0f} MB each); free space, or give another folder"
         )
 

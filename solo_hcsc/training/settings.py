@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 
 _OFFLINE_MODES = ("offline", "disabled", "dryrun")
 
@@ -81,4 +81,4 @@ def check_wandb(wandb: Wandb) -> None:
     import wandb as package  # takes a second, and most runs do without
 
     if not package.login(prompt=False):
-        raise UserError("--wandb: you are not logged in; run `wandb login`, or add --offline")
+        raise UserError("`wandb`: you are not logged in; run `wandb login`, or add `offline`")

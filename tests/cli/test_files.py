@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from solo_hcsc.cli.files import folder_written_whole, remove_abandoned, try_writing, write_whole, written_together
+from solo_hcsc.files import folder_written_whole, remove_abandoned, try_writing, write_whole, written_together
 
 PAGE = """
 import sys, time
 from pathlib import Path
-from solo_hcsc.cli.files import folder_written_whole
+from solo_hcsc.files import folder_written_whole
 with folder_written_whole(Path(sys.argv[1]), lambda folder: True) as part:
     (part / "index.html").write_text("half")
     print("writing", flush=True)
@@ -23,7 +23,7 @@ with folder_written_whole(Path(sys.argv[1]), lambda folder: True) as part:
 REPLACING = """
 import sys, time
 from pathlib import Path
-from solo_hcsc.cli.files import folder_written_whole
+from solo_hcsc.files import folder_written_whole
 rename = Path.rename
 def rename_only_the_earlier_one(path, to):
     if path.suffix == ".part":
@@ -37,7 +37,7 @@ with folder_written_whole(Path(sys.argv[1]), lambda folder: True):
 TOGETHER = """
 import sys
 from pathlib import Path
-from solo_hcsc.cli.files import written_together
+from solo_hcsc.files import written_together
 with written_together(Path(sys.argv[1]), ["a", "b"]) as parts:
     for part in parts:
         part.write_text("theirs")

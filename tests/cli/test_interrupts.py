@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from solo_hcsc.cli.interrupts import deferred, is_interrupt, raise_again_what_finalisers_swallow
+from solo_hcsc.interrupts import deferred, is_interrupt, raise_again_what_finalisers_swallow
 
 
 class Interrupted:

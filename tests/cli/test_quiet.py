@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from solo_hcsc.cli.quiet import quiet
+from solo_hcsc.quiet import quiet
 
 
 @pytest.mark.parametrize(("options", "muted"), [([], True), (["ignore"], True), (["default"], False)])

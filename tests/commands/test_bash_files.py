@@ -13,15 +13,15 @@ import torch
 from PIL import Image, ImageOps
 from tiny import SMALL, only, run_here
 
-from solo_hcsc.cli.devices import resolve_devices
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.cli.commands import analyse, knn, linear, pretrain
 from solo_hcsc.cli.flags import check_training
 from solo_hcsc.cli.parser import as_typed
-from solo_hcsc.commands import analyse, knn, linear, pretrain
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.framework import LinearModel
-from solo_hcsc.framework.datasets import Augmentation
-from solo_hcsc.framework.settings import pretraining_settings
+from solo_hcsc.devices import resolve_devices
+from solo_hcsc.errors import UserError
+from solo_hcsc.solo102 import LinearModel
+from solo_hcsc.solo102.datasets import Augmentation
+from solo_hcsc.solo102.settings import pretraining_settings
 
 # ---- what the flags mean ----
 

@@ -13,10 +13,10 @@ from tiny import make_images, resident, run_here
 from trees import checkpoint_of
 
 import solo_hcsc
-from solo_hcsc.commands import embed
+from solo_hcsc.cli.commands import embed
 from solo_hcsc.evaluation import plane
 from solo_hcsc.evaluation.embedding import Embeddings
-from solo_hcsc.evaluation.neighbours import StoredRows
+from solo_hcsc.trees.neighbours import StoredRows
 
 SMALL = ["--accelerator", "cpu", "--num_workers", 0, "--batch_size", 8]
 TREE = ["cluster_1", "similarity_1", "cluster_2", "similarity_2", "outlier"]

@@ -15,7 +15,7 @@ from tiny import only, run_here
 
 import solo_hcsc
 from solo_hcsc.cli.flags import EXPORTS
-from solo_hcsc.evaluation.encoders import load_encoder
+from solo_hcsc.runs.encoders import load_encoder
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tiny import SMALL, make_images, only, run_here
 
-from solo_hcsc.commands.pretrain import parse
-from solo_hcsc.training.recorded import recorded_flags
+from solo_hcsc.cli.commands.pretrain import parse
+from solo_hcsc.encoders.recorded import recorded_flags
 
 
 def linked(folder, **below):

@@ -11,7 +11,7 @@ import torch
 from tiny import SMALL, only, run, run_here
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from solo_hcsc.evaluation.results import read_results
+from solo_hcsc.runs.results import read_results
 from solo_hcsc.training import callbacks
 
 METHODS = {

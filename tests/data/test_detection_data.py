@@ -10,11 +10,11 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from scenes import annotate, make_coco, make_voc, run_lengths
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.coco import read_coco
 from solo_hcsc.data.detection import AnnotatedImage, DetectionImages, Sizes, collate, few, objects, with_objects
 from solo_hcsc.data.outlines import check_outline, encoded
 from solo_hcsc.data.pascal import CLASSES, read_boxes
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detection import DetectionData
 
 

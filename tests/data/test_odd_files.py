@@ -7,9 +7,9 @@ import pytest
 from PIL import Image, ImageOps
 from tiny import SMALL, make_images, where
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.images import UnreadableImage, list_images, read_image
 from solo_hcsc.data.source import check_folder, class_folders
+from solo_hcsc.errors import UserError
 
 MOCO = ["--method", "mocov2plus", "--queue_size", "16", "--max_epochs", "1"]
 # How each orientation is turned to stand upright, written from the EXIF standard.

@@ -18,18 +18,18 @@ from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc.cli.console import score
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.parser import take
-from solo_hcsc.commands.clustering import compare_tree, parse
+from solo_hcsc.cli.commands.clustering import compare_tree, parse
 from solo_hcsc.data import label_hierarchy
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation import clusters as scores_of_clusters
 from solo_hcsc.evaluation.clusters import Subject, agreement, clusters_for, score_kmeans
-from solo_hcsc.evaluation.encoders import load_tree
 from solo_hcsc.evaluation.features import FeatureSettings
-from solo_hcsc.evaluation.purity import dendrogram_purity, leaf_purity, matched_accuracy
-from solo_hcsc.framework.datasets import one_split
+from solo_hcsc.runs.encoders import load_tree
+from solo_hcsc.settings import take
+from solo_hcsc.solo102.datasets import one_split
+from solo_hcsc.tables import score
+from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detecting import at_size
 from solo_hcsc.evaluation.detector import (
     C4_ANCHORS,
@@ -26,10 +26,10 @@ from solo_hcsc.evaluation.detector import (
     feature_maps,
     make_detector,
 )
-from solo_hcsc.evaluation.encoders import Encoder
-from solo_hcsc.evaluation.export import Subject, export
-from solo_hcsc.framework import make_encoder
-from solo_hcsc.framework.datasets import View
+from solo_hcsc.runs.encoders import Encoder
+from solo_hcsc.runs.export import Subject, export
+from solo_hcsc.solo102 import make_encoder
+from solo_hcsc.solo102.datasets import View
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

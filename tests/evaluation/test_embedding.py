@@ -15,15 +15,15 @@ from trees import checkpoint_of, raw_embeddings
 
 import solo_hcsc
 from solo_hcsc import ArgumentError, embed
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.cli.flags import embed_parser
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation import plane
 from solo_hcsc.evaluation.embedding import Embedder, far_below
-from solo_hcsc.evaluation.encoders import load_encoder, load_tree
-from solo_hcsc.evaluation.neighbours import StoredRows, nearest_rows
-from solo_hcsc.framework.datasets import evaluation_transforms
+from solo_hcsc.runs.encoders import load_encoder, load_tree
+from solo_hcsc.solo102.datasets import evaluation_transforms
+from solo_hcsc.trees.neighbours import StoredRows, nearest_rows
 
 
 def crops_of(folder: Path, paths: list[str]) -> torch.Tensor:

@@ -12,16 +12,16 @@ from tiny import only, run_here
 from torch import nn
 from torchvision.models import resnet18, resnet50
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.commands import linear
+from solo_hcsc.cli.commands import linear
 from solo_hcsc.data.folders import LabelledImages
-from solo_hcsc.evaluation.encoders import load_encoder, load_projector
+from solo_hcsc.encoders.checkpoints import find_checkpoint
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.few_labels import listed_images, stratified_sample
 from solo_hcsc.evaluation.knn import accuracies
 from solo_hcsc.evaluation.rates import RATES, choose_rate
-from solo_hcsc.evaluation.results import read_results
-from solo_hcsc.training.checkpoints import find_checkpoint
+from solo_hcsc.runs.encoders import load_encoder, load_projector
+from solo_hcsc.runs.results import read_results
 
 QUICK = "--crop_size 32 --num_workers 0 --accelerator cpu --batch_size 8 --max_epochs 2".split()
 

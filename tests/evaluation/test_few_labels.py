@@ -8,8 +8,8 @@ from solo_hcsc import ArgumentError
 from solo_hcsc.evaluation import budgets
 from solo_hcsc.evaluation.embedding import Embeddings
 from solo_hcsc.evaluation.knn import knn_accuracy
-from solo_hcsc.evaluation.picking import centred, clusters_for, pick
-from solo_hcsc.evaluation.spreading import accuracy, knn_shares, spread
+from solo_hcsc.trees.picking import centred, clusters_for, pick
+from solo_hcsc.trees.spreading import accuracy, knn_shares, spread
 
 
 def blobs(classes=6, each=30, size=8, noise=0.35, seed=0):

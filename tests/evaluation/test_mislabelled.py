@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from solo_hcsc.evaluation.mislabelled import LEAST_MARGIN, WEIGHT, find_suspects
+from solo_hcsc.trees.mislabelled import LEAST_MARGIN, WEIGHT, find_suspects
 
 
 def shares_by_loop(labels, clusters, image):

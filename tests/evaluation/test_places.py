@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from tiny import SMALL, only, run_here
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.images import UnreadableImage
 from solo_hcsc.data.lists import check_labels, read_list
+from solo_hcsc.errors import UserError
 
 NAMES = ["a/abbey/gsun_0.jpg", "a/airport terminal/gsun, 1.jpg", "b/bücherei/图.jpg"]
 

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import save_file
 from tiny import only
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.evaluation.encoders import load_encoder, load_projector, load_tree
-from solo_hcsc.evaluation.results import read_metrics
+from solo_hcsc.errors import UserError
 from solo_hcsc.hcsc.hierarchy import KIND, Hierarchy
 from solo_hcsc.hcsc.tree_buffers import TreeBuffers
+from solo_hcsc.runs.encoders import load_encoder, load_projector, load_tree
+from solo_hcsc.runs.results import read_metrics
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from PIL import Image
 from sklearn.metrics import average_precision_score, precision_recall_curve
 from tiny import SMALL, only, run_here
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.pascal import IGNORED, find_folder, read_split
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.average_precision import average_precision
 from solo_hcsc.evaluation.models import MultiLabel, average_precisions, multi_label_loss
 from solo_hcsc.evaluation.released_voc import image_precision, summed_loss

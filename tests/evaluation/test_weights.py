@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from tiny import ROOT, SMALL, only, run_here
 from torch import nn
 
-from solo_hcsc.commands.pretrain import begin_from_weights, parse, prepare, resolve
-from solo_hcsc.evaluation.encoders import load_encoder, load_initial
+from solo_hcsc.cli.commands.pretrain import begin_from_weights, parse, prepare, resolve
+from solo_hcsc.runs.encoders import load_encoder, load_initial
 
 TINY = "timm/test_efficientnet"
 

@@ -11,14 +11,14 @@ from PIL import Image
 from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 
-from solo_hcsc.cli.parser import take
-from solo_hcsc.commands import zeroshot
+from solo_hcsc.cli.commands import zeroshot
 from solo_hcsc.data import cub
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.knn import accuracies
-from solo_hcsc.evaluation.results import JUDGED
 from solo_hcsc.hcsc import knn as neighbour_votes
+from solo_hcsc.runs.results import JUDGED
+from solo_hcsc.settings import take
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --k 1 4".split()
 BIRDS = ("001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross")

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from solo.losses.moco import moco_loss_func
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc import coding as coding_module
 from solo_hcsc.hcsc.coding import SelectiveCoding, selection_quality
-from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, build_hierarchy
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.processes import Processes

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save
 from sklearn.metrics import adjusted_rand_score
 
+from solo_hcsc.errors import ArgumentError, NotFinite
 from solo_hcsc.hcsc import hierarchy, kmeans
-from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
 from solo_hcsc.hcsc.hierarchy import Hierarchy, build_hierarchy
 from solo_hcsc.hcsc.options import Options
 

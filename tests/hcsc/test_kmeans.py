@@ -4,8 +4,8 @@ import faiss
 import numpy as np
 import pytest
 
+from solo_hcsc.errors import MissingPackage
 from solo_hcsc.hcsc import kmeans
-from solo_hcsc.hcsc.errors import MissingPackage
 from solo_hcsc.hcsc.kmeans import fast_kmeans, nearest
 from solo_hcsc.hcsc.options import Options
 

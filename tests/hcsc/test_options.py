@@ -7,9 +7,9 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
-from solo_hcsc.cli.parser import add_fields
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.options import PRESETS, Options, options_in
+from solo_hcsc.settings import add_fields
 
 
 def test_help_needs_no_torch():

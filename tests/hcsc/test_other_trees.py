@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.coding import SelectiveCoding, selection_quality
-from solo_hcsc.hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import build_hierarchy, hierarchy_of_labels
 from solo_hcsc.hcsc.options import PRESETS, Options
 

@@ -13,7 +13,7 @@ from comparisons import change, comparison, row_of, write
 from matplotlib.figure import Figure
 from tiny import run_here
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.report import curves, figures, svg
 from solo_hcsc.report.page import make
 from solo_hcsc.study import record

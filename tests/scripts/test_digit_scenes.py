@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from tiny import ROOT
 
-from solo_hcsc.cli.errors import UserError
 from solo_hcsc.data.pascal import read_boxes
+from solo_hcsc.errors import UserError
 
 SCRIPT = ROOT / "scripts" / "data" / "digit_scenes.py"
 SPEC = spec_from_file_location("digit_scenes", SCRIPT)

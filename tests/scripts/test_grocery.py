@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 from tiny import ROOT
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.cli.files import unpack
 from solo_hcsc.data.label_hierarchy import levels, read
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import unpack
 
 SCRIPT = ROOT / "scripts" / "data" / "grocery.py"
 SPEC = spec_from_file_location("grocery", SCRIPT)

@@ -13,17 +13,17 @@ import timm
 import torch
 from tiny import ROOT, only, run_here
 
-from solo_hcsc.cli.parser import take
-from solo_hcsc.commands import ablate, compare, detect, fewlabels, knn, pretrain
+from solo_hcsc.cli.commands import ablate, compare, detect, fewlabels, knn, pretrain
 from solo_hcsc.data.digits import lay_out_digits
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.encoders import load_encoder
 from solo_hcsc.evaluation.features import extract
 from solo_hcsc.evaluation.knn import accuracies
-from solo_hcsc.framework import BaseMethod
-from solo_hcsc.framework.datasets import evaluation_sets, evaluation_transforms
-from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.runs.encoders import load_encoder
+from solo_hcsc.settings import take
+from solo_hcsc.solo102 import BaseMethod
+from solo_hcsc.solo102.datasets import evaluation_sets, evaluation_transforms
+from solo_hcsc.solo102.repairs.fix import bare_method
 from solo_hcsc.study.study import check_alike
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
@@ -72,7 +72,7 @@ def test_flags_of_every_evaluation_script_make_sense(script):
     more = ["--label_fraction", "0.01"] if "semisup" in script.parts else []
     ((command, flags),) = commands_of(script, *["cifar10" if "cifar" in str(script) else "x"] * wanted, *more)
     assert command == script.relative_to(ROOT / "scripts").parts[0]
-    import_module(f"solo_hcsc.commands.{command}").parse(flags)
+    import_module(f"solo_hcsc.cli.commands.{command}").parse(flags)
 
 
 PAPER = {
@@ -90,7 +90,7 @@ def test_scripts_and_defaults_are_the_papers_settings(script):
     plain = ["--pretrained_feature_extractor", "x", *more, *(["--dataset", "imagenet"] if "imagenet" in script else [])]
     plain += ["--config", "pcl"] if command == "linear" else []
     for words in (flags, plain):
-        args = import_module(f"solo_hcsc.commands.{command}").parse(words)
+        args = import_module(f"solo_hcsc.cli.commands.{command}").parse(words)
         assert (args.max_epochs, args.lr, args.scheduler, args.lr_decay_steps, args.batch_size) == PAPER[script]
         assert (args.weight_decay, args.optimizer) == (0.0, "sgd")
 

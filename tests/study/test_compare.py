@@ -13,8 +13,8 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from tiny import SMALL, make_images, only, run_here
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.commands import ablate, compare
+from solo_hcsc.cli.commands import ablate, compare
+from solo_hcsc.errors import UserError
 from solo_hcsc.study import runner
 from solo_hcsc.study.runner import RunFailed, Variant, finished_runs, taking
 

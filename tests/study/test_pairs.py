@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import SMALL, run_here
 
-from solo_hcsc.commands.ablate import NO_TREE
-from solo_hcsc.framework.method import HCSC
+from solo_hcsc.cli.commands.ablate import NO_TREE
+from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.study import runner
 
 TREE = "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 8 --proto_warmup_epochs 0".split()

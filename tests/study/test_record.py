@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from comparisons import change, comparison, write
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.study import record
 from solo_hcsc.study.findings import outcome
 from solo_hcsc.study.record import Analysis, Comparison

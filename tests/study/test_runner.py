@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.study.runner import Evaluation, Finished, Variant, finished_runs, read_run
 
 LINEAR = Evaluation("linear", "linear.json", ("--k", "3"), into=("--checkpoint_dir", "linear"))

@@ -8,8 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from tiny import SMALL, make_images, run_here
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.commands import ablate, pretrain
+from solo_hcsc.cli.commands import ablate, pretrain
+from solo_hcsc.errors import UserError
 from solo_hcsc.study import runner, search
 from solo_hcsc.study.findings import choice, winner
 from solo_hcsc.study.record import Search, Trial

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.study.runner import Finished, Variant
 from solo_hcsc.study.study import Plan, Study, check_beside
 

@@ -7,8 +7,8 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from solo_hcsc.framework import BaseMethod
-from solo_hcsc.framework.repairs.fix import bare_method
+from solo_hcsc.solo102 import BaseMethod
+from solo_hcsc.solo102.repairs.fix import bare_method
 from solo_hcsc.training.convolutions import FastConvolutions, Trimmed, make_fast
 
 

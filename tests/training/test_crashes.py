@@ -17,8 +17,8 @@ from tiny import ROOT, SMALL, only, run_here
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from solo_hcsc.cli import errors
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.framework.method import HCSC as Method
+from solo_hcsc.errors import UserError
+from solo_hcsc.solo102.method import HCSC as Method
 from solo_hcsc.training import run, saving
 
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here, where
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.training.checkpoints import find_checkpoint, load_checkpoint
+from solo_hcsc.encoders.checkpoints import find_checkpoint, load_checkpoint
+from solo_hcsc.errors import UserError
 
 FLAGS = ["--method", "mocov2plus", "--queue_size", "16", *SMALL, "--limit_train_batches", "1"]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from tiny import only
 
-from solo_hcsc.cli.errors import UserError
-from solo_hcsc.training.checkpoints import load_checkpoint, progress
-from solo_hcsc.training.hydra_flags import flat_flags, is_nested, nested_flags
-from solo_hcsc.training.recorded import EVALUATION, PRETRAINING, recorded_flags, role_of
+from solo_hcsc.encoders.checkpoints import load_checkpoint, progress
+from solo_hcsc.encoders.hydra_settings import flat_flags, is_nested, nested_flags
+from solo_hcsc.encoders.recorded import EVALUATION, PRETRAINING, recorded_flags, role_of
+from solo_hcsc.errors import UserError
 
 PIPELINE = {
     "rrc": {"enabled": True, "crop_min_scale": 0.2, "crop_max_scale": 1.0},

@@ -8,9 +8,9 @@ from pytorch_lightning import Trainer
 from tiny import SMALL, only, run_here
 
 from benchmarks.kills import differences
-from solo_hcsc.cli.console import pace
-from solo_hcsc.evaluation.results import JUDGED
-from solo_hcsc.hcsc.judging import alignment, dead_dimensions, rankme, uniformity
+from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
+from solo_hcsc.runs.results import JUDGED
+from solo_hcsc.tables import pace
 from solo_hcsc.training import run as training_run
 from solo_hcsc.training.judging import JudgeEpoch
 

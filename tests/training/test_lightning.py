@@ -5,7 +5,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.loops.fit_loop import _FitLoop
 from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.training import lightning
 from solo_hcsc.training.lightning import check, probe
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tiny import SMALL, make_images, run_here, where
 
-from solo_hcsc.cli.errors import UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.training.locking import hold, holder, let_go
 
 MOCO = ["--method", "mocov2plus", "--queue_size", "16"]

@@ -12,7 +12,7 @@ from processes import pretrain_and_keep
 from tiny import ROOT, SMALL, only
 
 from benchmarks.kills import differences
-from solo_hcsc.evaluation.results import JUDGED
+from solo_hcsc.runs.results import JUDGED
 
 # No batch norm: its statistics are each process's own on CPUs.
 VIT = "--encoder vit_tiny --patch_size 8 --crop_size 32 --num_workers 0 --accelerator cpu --lr 0.03".split()

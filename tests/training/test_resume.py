@@ -14,9 +14,9 @@ from pytorch_lightning.callbacks import Timer
 from tiny import SMALL, only, run_here
 
 from benchmarks.kills import differences
-from solo_hcsc.cli.parser import take
-from solo_hcsc.commands.pretrain import parse, prepare, resolve
-from solo_hcsc.framework.method import HCSC
+from solo_hcsc.cli.commands.pretrain import parse, prepare, resolve
+from solo_hcsc.settings import take
+from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.training.resume import find_resume
 from solo_hcsc.training.settings import Resume
 

@@ -1,0 +1,98 @@
+"""Find a run's checkpoints and read its args.json, without torch: a wrong path is told before that is imported."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from solo_hcsc.encoders.hydra_settings import flat_flags, is_nested
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import read_json
+
+_SUFFIXES = (".ckpt", ".pth", ".pt", ".pth.tar")
+EXPORTED = ".safetensors"
+_KNOWN = (
+    "encoder",
+    "backbone_args",
+    "crop_size",
+    "resize",
+    "mean",
+    "std",
+    "method",
+    "init_weights",
+)  # to an exported file
+PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
+
+
+def newest_checkpoints(path: Path) -> list[Path]:
+    """Return the checkpoint itself, or those of the newest run below a folder, but for evaluations' runs."""
+    if path.is_dir():
+        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
+        found = [file for file in files if role_of(recorded_flags(file)) != EVALUATION]
+        if not found:
+            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder; {_instead(path)}")
+        newest = max(found, key=written_at).parent
+        return [file for file in found if file.parent == newest]
+    if not path.exists():
+        raise UserError(
+            f"{path}: there is no such checkpoint; give a run's folder, its .ckpt file or a file of weights"
+        )
+    return [path]
+
+
+def _instead(folder: Path) -> str:
+    """Say what to give for a folder without a checkpoint, which a folder of images is a common case of."""
+    if any(file.suffix.lower() in (".jpg", ".jpeg", ".png") for file in _first_files(folder)):
+        return f"it has images: give the folder of a run here, and the images as `data_dir` {folder}"
+    return "give a run's folder, such as trained_models/hcsc/ID, or a file of weights"
+
+
+def _first_files(folder: Path, most: int = 100) -> list[Path]:
+    """Return some of the files in a folder and in the folders below it, without a walk through millions."""
+    return [file for _, file in zip(range(most), folder.rglob("*.*"), strict=False)]
+
+
+def flags_of_run(path: Path) -> dict[str, Any]:
+    """Return the flags of the run that a checkpoint is of, or of the newest run below a folder."""
+    return recorded_flags(newest_checkpoints(path)[0])
+
+
+def written_at(path: Path) -> float:
+    """Return a file's modification time."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # a run that still lives has just replaced it
+        return 0.0
+
+
+def recorded_flags(checkpoint: Path) -> dict[str, Any]:
+    """Return the args.json that the run wrote beside its checkpoint, or an exported file's metadata; empty for others.
+
+    That of solo-learn 1.0.6, which is nested, is read as the flags that mean the same.
+    """
+    if checkpoint.suffix == EXPORTED:
+        return _exported(checkpoint)
+    file = checkpoint.parent / "args.json"
+    flags = read_json(file) if file.is_file() else {}
+    if not isinstance(flags, dict):
+        return {}
+    return flat_flags(flags) if is_nested(flags) else flags
+
+
+def _exported(file: Path) -> dict[str, Any]:
+    """Return what it takes to use the encoder of an exported file."""
+    try:
+        with safe_open(file, "np") as content:
+            known = content.metadata() or {}
+        return {name: json.loads(known[name]) for name in _KNOWN if name in known}
+    except RecursionError as error:
+        raise UserError(f"{file}: not a readable checkpoint: its metadata are nested too deeply") from error
+    except (SafetensorError, OSError, ValueError):  # `load_checkpoint` says so
+        return {}
+
+
+def role_of(flags: Mapping[str, Any]) -> str:
+    """Return what the run of an args.json is; solo-learn's own has no role, and a classifier's names its encoder."""
+    return flags.get("role") or (EVALUATION if "pretrained_feature_extractor" in flags else PRETRAINING)

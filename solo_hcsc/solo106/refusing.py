@@ -1,0 +1,38 @@
+"""How a run of the checkout's own commands is refused: one line, in the names of its YAML files."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from solo_hcsc.errors import ArgumentError, MissingPackage, UserError
+from solo_hcsc.launch import refuse
+
+# Where arguments that are not HCSC's own stand in a config; all others are below `method_kwargs`.
+_ELSEWHERE = {
+    "max_epochs": "max_epochs",
+    "lr": "optimizer.lr",
+    "batch_size": "optimizer.batch_size",
+    "warmup_epochs": "scheduler.warmup_epochs",
+    "base_tau_momentum": "momentum.base_tau",
+    "precision": "precision",
+}
+
+
+def in_config(text: str) -> str:
+    """The library's text, which names its arguments as `name`, with the keys of the config.
+
+    Example:
+        >>> in_config("`queue_size` 8: too small; lower `lr`")
+        'method_kwargs.queue_size 8: too small; lower optimizer.lr'
+    """
+    return re.sub(r"`(\w+)`", lambda found: _ELSEWHERE.get(found[1], f"method_kwargs.{found[1]}"), text)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Ends the process with one line and exit code 2 where the user asked for what cannot be done."""
+    try:
+        yield
+    except (UserError, ArgumentError, MissingPackage) as error:
+        message = str(error) if isinstance(error, UserError) else in_config(str(error))
+        refuse(message, getattr(error, "alone", False))
