@@ -21,7 +21,7 @@ NEIGHBOURS = 15  # of each point in the graph
 EXACT = 10_000  # clusters from which the graph's tree is finished exactly: seconds
 REFRESHED = 4  # the graph is made anew where so many times fewer clusters are left
 FLAT = 10_000  # points up to which all pairs are compared for the graph
-PROBES = 16  # of about 4 sqrt(N) lists of faiss's IVF
+PROBES = 8  # of about 4 sqrt(N) lists of faiss's IVF
 FEW = 0.01  # share of clusters that merge in a round; below it, equal distances are in the way
 BLOCK = 2**24  # distances that are held at once
 
@@ -226,7 +226,8 @@ def _neighbours(points: np.ndarray, count: int, seed: int) -> torch.Tensor:
     else:
         lists = int(4 * size**0.5)
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dim), dim, lists)
-        index.cp.seed, index.cp.niter, index.cp.max_points_per_centroid = seed, 6, 64
+        index.cp.seed, index.cp.niter = seed, 6
+        index.cp.min_points_per_centroid, index.cp.max_points_per_centroid = 1, 64
         index.nprobe = PROBES
         index.train(points)
     index.add(points)
