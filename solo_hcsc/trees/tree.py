@@ -271,7 +271,9 @@ class Tree:
             keys = tuple(os.fsdecode(key) for key in images["key"].to_pylist()) if named else None
             return cls(**arrays, level_sizes=tuple(facts["level_sizes"]), keys=keys)
         except FileNotFoundError as error:
-            raise ValueError(f"{folder}: not a tree that Tree.save wrote; {error.filename or TREE} is missing") from None
+            raise ValueError(
+                f"{folder}: not a tree that Tree.save wrote; {error.filename or TREE} is missing"
+            ) from None
         except (SafetensorError, pyarrow.ArrowException, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{folder}: not a tree that Tree.save wrote ({error})") from None
 
