@@ -17,7 +17,8 @@ from solo_hcsc.trees.levels import choose_levels
 from solo_hcsc.trees.linkage import EXACT, Progress, ward, ward_along_graph
 from solo_hcsc.trees.tree import Tree, check_level_sizes
 
-BUILDERS = ("auto", "ward", "graph", "kmeans")
+BUILDERS = ("auto", "exact", "graph", "kmeans")
+POWER = 0.7  # of sizes in the distance of clusters: benchmarks/README.md has AMI for others
 MOST_LEAVES = 50_000  # of more images the lowest merges are left out, and leaves are clusters of about 20 at a million
 SMALL_CLUSTERS = 4_000  # of k-means, whose time grows with their number
 NARROW = 256  # dimensions: more are brought to their principal ones for the graph, which changed no AMI by 0.02
@@ -28,10 +29,11 @@ def build_tree(
     levels: Sequence[int] | None = None,
     keys: Sequence[str] | None = None,
     builder: str = "auto",
+    power: float = POWER,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tree:
-    """Build a tree of images from their feature vectors, by Ward's linkage.
+    """Build a tree of images from their feature vectors, by a linkage like Ward's.
 
     Args:
         vectors: (N, D), a tensor, a NumPy array, or the `Embeddings` that `embed` returns. Rows that are not at unit
@@ -39,9 +41,11 @@ def build_tree(
         levels: numbers of clusters at each level, falling, such as (300, 100, 30); from the data if not given (see
             `levels.choose_levels`).
         keys: N names of the images, such as paths; those of `Embeddings` if not given.
-        builder: "ward" merges exactly, in time that grows with N squared; "graph" merges neighbours only; "kmeans"
-            makes small clusters and merges these exactly; "auto" is "ward" up to 10,000 images and "graph" beyond.
-        seed: of k-means; "ward" draws nothing.
+        builder: "exact" compares all clusters, in time that grows with N squared; "graph" merges neighbours only, until
+            10,000 clusters are left; "kmeans" makes small clusters by k-means and merges these; "auto" is "exact" up
+            to 10,000 images and "graph" beyond.
+        power: of the clusters' sizes in their distance: 1 is Ward's linkage, less makes clusters less equal in size.
+        seed: of k-means and of the graph; "exact" draws nothing.
         progress: called with what is done and what there is to do.
 
     Returns:
@@ -58,15 +62,20 @@ def build_tree(
     keys = getattr(vectors, "paths", None) if keys is None else keys
     if keys is not None and len(keys) != len(points):
         raise ArgumentError(f"`keys` has {len(keys)} names and `vectors` {len(points)} rows: give one of each image")
+    if not 0 <= power <= 1:
+        raise ArgumentError(f"`power` {power}: give a number from 0 to 1")
     if levels is not None:
         check_level_sizes(tuple(levels), min(len(points), MOST_LEAVES))
     if builder == "auto":
-        builder = "ward" if len(points) <= EXACT else "graph"
+        builder = "exact" if len(points) <= EXACT else "graph"
     if builder == "kmeans":
         leaves, means = _small_clusters(points, seed)
-        merges = ward(means, np.bincount(leaves), progress)
+        merges = ward(means, np.bincount(leaves), power, progress)
     else:
-        merges = ward(points, None, progress) if builder == "ward" else _along_graph(points, seed, progress)
+        if builder == "exact":
+            merges = ward(points, None, power, progress)
+        else:
+            merges = ward_along_graph(_narrow(points, seed), None, power, seed=seed, progress=progress)
         merges, leaves = lump(merges, min(len(points), MOST_LEAVES))
         means = points if len(merges) + 1 == len(points) else _means(points, leaves, len(merges) + 1)
     if levels is None:
@@ -90,7 +99,7 @@ def lump(merges: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     Example:
         >>> merges = np.float64([[0, 1, 1, 2], [2, 3, 2, 3]])
         >>> lump(merges, 2)[0].tolist(), lump(merges, 2)[1].tolist()
-        ([[0.0, 1.0, 2.0, 3.0]], [0, 0, 1])
+        ([[0.0, 1.0, 2.0, 3.0]], [1, 1, 0])
     """
     count = len(merges) + 1
     left_out = count - most
@@ -107,13 +116,13 @@ def lump(merges: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return kept, leaves
 
 
-def _along_graph(points: np.ndarray, seed: int, progress: Progress | None) -> np.ndarray:
-    if points.shape[1] > NARROW:
-        draw = np.random.default_rng(seed)
-        some = points[draw.permutation(len(points))[: 20 * NARROW]]
-        axes = np.linalg.eigh(np.cov(some, rowvar=False))[1][:, -NARROW:].astype("float32")
-        points = points @ axes
-    return ward_along_graph(points, seed=seed, progress=progress)
+def _narrow(points: np.ndarray, seed: int) -> np.ndarray:
+    """The points in their principal dimensions, where they have more than `NARROW`."""
+    if points.shape[1] <= NARROW:
+        return points
+    some = points[np.random.default_rng(seed).permutation(len(points))[: 20 * NARROW]]
+    axes = np.linalg.eigh(np.cov(some, rowvar=False))[1][:, -NARROW:]
+    return points @ axes.astype("float32")
 
 
 def _small_clusters(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -72,7 +72,7 @@ class Duplicates:
 class _Look:
     """What is kept of an image to compare it."""
 
-    pixels: np.ndarray  # (h, w, 3) float32, the longer side SIDE
+    pixels: np.ndarray  # (h, w, 3) float32, the longer side SIDE at most
     bits: np.ndarray  # (BITS / 8,) bytes
     area: int  # in pixels of the file
 
@@ -161,7 +161,7 @@ def _same_files(files: Sequence[str]) -> np.ndarray:
 def _look(image: Image.Image) -> _Look:
     width, height = image.size
     small = image.reduce(max(1, min(width, height) // (4 * SIDE)))  # fast, and as good before the last step
-    scale = SIDE / max(width, height)
+    scale = min(1.0, SIDE / max(width, height))
     size = max(4, round(width * scale)), max(4, round(height * scale))
     pixels = np.asarray(small.resize(size, Image.Resampling.BOX), dtype=np.float32)
     return _Look(pixels, perceptual_hash(small), width * height)
@@ -200,6 +200,8 @@ def _near_features(features: np.ndarray) -> list[tuple[int, int]]:
 
 def overlap(one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether one image (h, w, 3) shows the other or a part of it, down to 70 % of its sides."""
+    side = min(max(one.shape[:2]), max(other.shape[:2]))  # a small copy has lost details
+    one, other = _reduced(one, side), _reduced(other, side)
     return _shows(one, other) or _shows(other, one)
 
 
@@ -248,8 +250,14 @@ def _details(pixels: np.ndarray) -> np.ndarray:
     return pixels - ndimage.gaussian_filter(pixels, (SIDE / 16, SIDE / 16, 0), mode="nearest")
 
 
+def _reduced(pixels: np.ndarray, side: int) -> np.ndarray:
+    scale = side / max(pixels.shape[:2])
+    return _resized(pixels, (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale))))
+
+
 def _resized(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     if size == (pixels.shape[1], pixels.shape[0]):
         return pixels
     image = Image.fromarray(pixels.round().astype(np.uint8))
-    return np.asarray(image.resize(size, Image.Resampling.BICUBIC), dtype=np.float32)
+    smooth = Image.Resampling.BOX if size[0] < pixels.shape[1] else Image.Resampling.BICUBIC
+    return np.asarray(image.resize(size, smooth), dtype=np.float32)

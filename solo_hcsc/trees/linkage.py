@@ -1,8 +1,12 @@
-"""Ward's linkage of vectors with weights: exact, and along a graph of nearest neighbours for many vectors.
+"""Ward's linkage of vectors with weights: of all pairs, and along a graph of nearest neighbours for many vectors.
 
 Both merge in rounds: every pair of clusters that are each other's nearest neighbour becomes one cluster. For Ward's
 distance the order of such merges does not matter (Murtagh 1983; Müllner 2011), so that the rounds end in the same
 tree as merging the nearest pair of all each time, with array operations and without a matrix of distances.
+
+Ward's distance of two clusters is the squared distance of their means times their sizes' harmonic mean, to the power
+`power` of 1. A lower power lets large clusters merge sooner, so that sizes are less equal; 0 is centroid linkage. Below
+1 a merged cluster may be nearer to a third one than its parts were; it counts as high as they are.
 
 Shapes: `points (N, D)` float32, `weights (N,)`, merge tables `(N - 1, 4)` float64 as scipy's `linkage` has them: two
 nodes, the height of their merge, and their images. Nodes below N are points; node N + i is what row i makes.
@@ -26,7 +30,12 @@ FEW = 0.01  # share of clusters that merge in a round; below it, equal distances
 BLOCK = 2**24  # distances that are held at once
 
 
-def ward(points: np.ndarray, weights: np.ndarray | None = None, progress: Progress | None = None) -> np.ndarray:
+def ward(
+    points: np.ndarray,
+    weights: np.ndarray | None = None,
+    power: float = 1.0,
+    progress: Progress | None = None,
+) -> np.ndarray:
     """Return the merge table of Ward's linkage of all points.
 
     Time grows with N squared times D, memory with N.
@@ -34,13 +43,14 @@ def ward(points: np.ndarray, weights: np.ndarray | None = None, progress: Progre
     Args:
         points: (N, D).
         weights: (N,) images that each point stands for; one each if not given.
+        power: of the sizes in the distance; 1 is Ward's.
         progress: called with the number of merges done and N - 1.
 
     Example:
         >>> ward(np.float32([[0], [1], [5]]))[:, [0, 1, 3]].astype(int).tolist()
         [[0, 1, 2], [2, 3, 3]]
     """
-    clusters = _Clusters(points, weights, progress)
+    clusters = _Clusters(points, weights, power, progress)
     clusters.merge_equal()
     clusters.merge_exactly()
     return clusters.table()
@@ -49,6 +59,7 @@ def ward(points: np.ndarray, weights: np.ndarray | None = None, progress: Progre
 def ward_along_graph(
     points: np.ndarray,
     weights: np.ndarray | None = None,
+    power: float = 1.0,
     neighbours: int = NEIGHBOURS,
     exact: int = EXACT,
     seed: int = 0,
@@ -65,13 +76,14 @@ def ward_along_graph(
         neighbours: of each point in the graph.
         exact: how many clusters are left where the exact linkage takes over.
         seed: of faiss's k-means, which finds neighbours among many points, and of choices among equal distances.
+        power: of the sizes in the distance; 1 is Ward's.
         progress: called with the number of merges done and N - 1.
 
     Example:
         >>> ward_along_graph(np.float32([[0], [1], [5]]), neighbours=1, exact=2)[:, [0, 1, 3]].astype(int).tolist()
         [[0, 1, 2], [2, 3, 3]]
     """
-    clusters = _Clusters(points, weights, progress)
+    clusters = _Clusters(points, weights, power, progress)
     clusters.merge_equal()
     while len(clusters) > exact:
         clusters.merge_along(neighbours, max(exact, len(clusters) // REFRESHED), seed)
@@ -82,14 +94,16 @@ def ward_along_graph(
 class _Clusters:
     """Clusters on their way to one: the means, weights and nodes of those that are left, and the merges so far."""
 
-    def __init__(self, points: np.ndarray, weights: np.ndarray | None, progress: Progress | None) -> None:
+    def __init__(
+        self, points: np.ndarray, weights: np.ndarray | None, power: float, progress: Progress | None
+    ) -> None:
         self.count = len(points)
         self.means = torch.from_numpy(np.ascontiguousarray(points, "float32"))
         self.weights = torch.ones(self.count) if weights is None else torch.from_numpy(np.asarray(weights, "float32"))
         self.nodes = torch.arange(self.count)
         self.heights = torch.zeros(self.count, dtype=torch.float64)  # of the clusters that are left
         self.merges: list[np.ndarray] = []
-        self.progress = progress
+        self.power, self.progress = power, progress
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -190,7 +204,10 @@ class _Clusters:
         found = []
         for own in rows.split(max(1, BLOCK // len(self))):
             distances = torch.addmm(squares[None, :], means[own], means.T, alpha=-2).add_(squares[own, None])
-            distances.div_(shares[own, None] + shares[None, :])
+            if shares.min() == shares.max():
+                distances.mul_((2 * shares[0]) ** -self.power)
+            else:
+                distances.mul_((shares[own, None] + shares[None, :]).pow_(-self.power))
             distances[torch.arange(len(own)), own] = torch.inf
             found.append(distances.min(dim=1))
         return torch.cat([values for values, _ in found]), torch.cat([places for _, places in found])
@@ -201,7 +218,7 @@ class _Clusters:
         for start in range(0, len(a), 2**15):
             one, other = a[start : start + 2**15], b[start : start + 2**15]
             apart = (self.means[one] - self.means[other]).square_().sum(dim=1)
-            found[start : start + 2**15] = (2 * apart / (1 / self.weights[one] + 1 / self.weights[other])).sqrt_()
+            found[start : start + 2**15] = apart.mul_(2 * (1 / self.weights[one] + 1 / self.weights[other]) ** -self.power).sqrt_()
         return found
 
     def table(self) -> np.ndarray:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,7 @@ def check_level_sizes(sizes: Sequence[int], most: int, argument: str = "levels")
     whole = all(isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes)
     if not sizes or not whole or not all(1 <= size <= most for size in sizes):
         raise ArgumentError(f"`{argument}` {tuple(sizes)}: give numbers of clusters from 1 to {most}")
-    if any(above >= below for below, above in zip(sizes[:-1], sizes[1:], strict=True)):
+    if any(above >= below for below, above in pairwise(sizes)):
         raise ArgumentError(f"`{argument}` {tuple(sizes)}: give fewer clusters at each level than at the one below it")
 
 
