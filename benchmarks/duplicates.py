@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks import measure
+from benchmarks.trees import named
 from solo_hcsc.trees.duplicates import find_duplicates, open_image
 
 Pairs = set[tuple[int, int]]
@@ -51,7 +52,7 @@ def main() -> None:
         ways = dict.fromkeys(row["way"] for row in of_set)
         shown = [(way, *means([row for row in of_set if row["way"] == way])) for way in ways]
         measure.show([name, "precision", "recall", *COPIES, "s"], shown)
-    measure.write("duplicates", args, rows)
+    measure.write("duplicates", named(args), rows)
 
 
 def means(rows: list[dict[str, Any]]) -> Iterable[float]:

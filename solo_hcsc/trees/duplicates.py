@@ -120,6 +120,8 @@ def find_duplicates(
     features = None if vectors is None else as_unit_vectors(vectors, "vectors")
     if features is not None and len(features) != len(files):
         raise ArgumentError(f"`vectors` has {len(features)} rows and `paths` {len(files)}: give one of each image")
+    if not files:
+        return Duplicates((), files)
     first = _same_files(files)
     looked_at = np.unique(first)  # of equal files the first
     looks: dict[int, _Look] = {}
@@ -259,5 +261,4 @@ def _resized(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     if size == (pixels.shape[1], pixels.shape[0]):
         return pixels
     image = Image.fromarray(pixels.round().astype(np.uint8))
-    smooth = Image.Resampling.BOX if size[0] < pixels.shape[1] else Image.Resampling.BICUBIC
-    return np.asarray(image.resize(size, smooth), dtype=np.float32)
+    return np.asarray(image.resize(size, Image.Resampling.BICUBIC), dtype=np.float32)

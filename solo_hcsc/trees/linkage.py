@@ -27,6 +27,7 @@ REFRESHED = 4  # the graph is made anew where so many times fewer clusters are l
 FLAT = 10_000  # points up to which all pairs are compared for the graph
 PROBES = 8  # of about 4 sqrt(N) lists of faiss's IVF
 FEW = 0.01  # share of clusters that merge in a round; below it, equal distances are in the way
+BLUR = 1e-4  # length of the noise that tells equal distances of unit vectors apart
 BLOCK = 2**24  # distances that are held at once
 
 
@@ -94,9 +95,7 @@ def ward_along_graph(
 class _Clusters:
     """Clusters on their way to one: the means, weights and nodes of those that are left, and the merges so far."""
 
-    def __init__(
-        self, points: np.ndarray, weights: np.ndarray | None, power: float, progress: Progress | None
-    ) -> None:
+    def __init__(self, points: np.ndarray, weights: np.ndarray | None, power: float, progress: Progress | None) -> None:
         self.count = len(points)
         self.means = torch.from_numpy(np.ascontiguousarray(points, "float32"))
         self.weights = torch.ones(self.count) if weights is None else torch.from_numpy(np.asarray(weights, "float32"))
@@ -132,14 +131,16 @@ class _Clusters:
         """Merges all that is left; each cluster's nearest is looked for again only where that has merged."""
         nearest = torch.full((len(self),), -1)
         distances = torch.full((len(self),), torch.inf)
-        blur = 0.0
+        blurred = False
         while len(self) > 1:
             missing = (nearest < 0).nonzero()[:, 0]
-            distances[missing], nearest[missing] = self._nearest(missing, blur)
+            distances[missing], nearest[missing] = self._nearest(missing)
             mutual = (nearest[nearest] == torch.arange(len(self))) & (torch.arange(len(self)) < nearest)
             a = mutual.nonzero()[:, 0]
-            if len(a) < FEW * len(self) and not blur:
-                blur = 1e-5  # tells equal distances apart; rounding errors are a hundredth of it
+            if len(a) < FEW * len(self) and not blurred:
+                blurred = True
+                noise = torch.randn(self.means.shape, generator=torch.Generator().manual_seed(0))
+                self.means = self.means + BLUR / self.means.shape[1] ** 0.5 * noise
                 nearest[:] = -1
                 continue
             if not len(a):  # rounding errors went round in a circle
@@ -194,11 +195,9 @@ class _Clusters:
             self.progress(self.count - len(self), self.count - 1)
         return kept
 
-    def _nearest(self, rows: torch.Tensor, blur: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def _nearest(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The least of Ward's distances (half squared) of some clusters to all others, and to which."""
         means = self.means
-        if blur:
-            means = means + blur * torch.randn(means.shape, generator=torch.Generator().manual_seed(0))
         squares = means.square().sum(dim=1)
         shares = 1 / self.weights
         found = []
@@ -218,7 +217,9 @@ class _Clusters:
         for start in range(0, len(a), 2**15):
             one, other = a[start : start + 2**15], b[start : start + 2**15]
             apart = (self.means[one] - self.means[other]).square_().sum(dim=1)
-            found[start : start + 2**15] = apart.mul_(2 * (1 / self.weights[one] + 1 / self.weights[other]) ** -self.power).sqrt_()
+            found[start : start + 2**15] = apart.mul_(
+                2 * (1 / self.weights[one] + 1 / self.weights[other]) ** -self.power
+            ).sqrt_()
         return found
 
     def table(self) -> np.ndarray:

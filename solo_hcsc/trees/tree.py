@@ -202,11 +202,12 @@ class Tree:
         top = top[np.argsort(-self.sizes[top], kind="stable")]
         below = np.bincount(self._numbers(top)[self._order[self._places[self.nodes(self.level_sizes[0])]]])
         rows = []
-        for node, clusters in zip(top[:most], below[:most], strict=True):
+        for node, clusters in zip(top[:most].tolist(), below[:most].tolist(), strict=True):
             inside = f" in {clusters} cluster{'s' * (clusters > 1)}" if self.num_levels > 1 else ""
-            rows.append(f"{self.sizes[node]:,} image{'s' * (self.sizes[node] > 1)}{inside}{self._typical(int(node))}")
+            rows.append(f"{self.sizes[node]:,} image{'s' * bool(self.sizes[node] > 1)}{inside}{self._typical(node)}")
         if len(top) > most:
-            rows.append(f"{len(top) - most} smaller clusters of {int(self.sizes[top[most:]].sum()):,} images")
+            clusters = f"{len(top) - most} smaller cluster{'s' * (len(top) > most + 1)}"
+            rows.append(f"{clusters} of {int(self.sizes[top[most:]].sum()):,} images")
         return [f"{'└' if number + 1 == len(rows) else '├'}─ {row}" for number, row in enumerate(rows)]
 
     def _typical(self, node: int, count: int = 3) -> str:
