@@ -1,8 +1,8 @@
 """Which way to build a tree of images: clusters against labels, time and memory.
 
 Trees of frozen features of labelled pictures (`benchmarks.tree_images`), cut at equal numbers of clusters, are compared
-with the labels; each seed takes other images. `--scale` builds trees of more and more vectors, each in a process of its
-own.
+with the labels; each seed takes other images. The cost is that of trees of more and more vectors, each in a
+process of its own.
 """
 
 import json
@@ -46,14 +46,16 @@ def main() -> None:
     flags.add_argument("--weights", type=Path, help="of EfficientNet-lite0, from scripts/data/weights.sh")
     flags.add_argument("--cache", type=Path, default=Path("datasets/features"), help="folder where features are kept")
     flags.add_argument("--jobs", type=int, default=2, help="processes that compare, with a thread each")
+    flags.add_argument("--parts", nargs="+", choices=["quality", "cost"], default=["quality", "cost"])
+    flags.add_argument("--ways", nargs="+", choices=SIZES, default=list(SIZES), help="of which the cost is measured")
     flags.add_argument("--scale", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
     args = flags.parse_args()
     if args.small:
         args.scale = [1_000]
-    rows = quality(args)
-    with measure.threads(args.threads[-1]):
-        cost = scaling(args)
-    measure.write("trees", named(args), rows, cost=cost)
+    if "quality" in args.parts:
+        measure.write("trees", named(args), quality(args))
+    if "cost" in args.parts:
+        measure.write("trees", named(args), scaling(args), file="trees_cost")
 
 
 def child() -> None:
@@ -276,8 +278,8 @@ WAYS: dict[str, Way] = {
 
 def scaling(args: Namespace) -> list[dict[str, Any]]:
     rows = []
-    for way, most in SIZES.items():
-        for count in (count for count in args.scale if count <= most):
+    for way in args.ways:
+        for count in (count for count in args.scale if count <= SIZES[way]):
             command = [sys.executable, "-m", "benchmarks.trees", "child", way, str(count), str(args.threads[-1])]
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
             rows.append(json.loads(done.stdout.splitlines()[-1]))

@@ -78,12 +78,12 @@ class _Look:
 
 
 def open_image(path: str) -> Image.Image:
-    """Return an image in RGB, upright, with transparent pixels on white."""
-    with Image.open(path) as image:
-        image = image.convert("RGBA") if image.has_transparency_data else image.convert("RGB")
-    if image.mode == "RGBA":
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image
+    """Return an image in RGB, with transparent pixels on white."""
+    with Image.open(path) as opened:
+        if not opened.has_transparency_data:
+            return opened.convert("RGB")
+        image = opened.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
 def find_duplicates(

@@ -110,12 +110,12 @@ class _Clusters:
     def merge_equal(self) -> None:
         """Merges points that are the same, which have no single nearest neighbour."""
         rows = self.means.numpy().view(np.dtype((np.void, self.means.shape[1] * 4)))[:, 0]
-        order = np.argsort(rows, kind="stable")
-        same = np.r_[False, rows[order[1:]] == rows[order[:-1]]]
+        by_value = np.argsort(rows, kind="stable")
+        same = np.r_[False, rows[by_value[1:]] == rows[by_value[:-1]]]
         if not same.any():
             return
         # Halves the runs of equal points, a round for each halving.
-        group = torch.from_numpy(np.cumsum(~same) - 1)[torch.from_numpy(np.argsort(order, kind="stable"))]
+        group = torch.from_numpy(np.cumsum(~same) - 1)[torch.from_numpy(np.argsort(by_value, kind="stable"))]
         while len(self) > int(group.max()) + 1:
             order = torch.argsort(group, stable=True)
             sorted_groups = group[order]

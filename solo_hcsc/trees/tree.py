@@ -238,8 +238,9 @@ class Tree:
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("merges", "leaves", "means")}
         whole = hashlib.sha256()
-        for array in (*arrays.values(), "\0".join(self.keys or ()).encode("utf-8", "surrogateescape")):
-            whole.update(array)
+        for array in arrays.values():
+            whole.update(array.data)
+        whole.update("\0".join(self.keys or ()).encode("utf-8", "surrogateescape"))
         facts = {"level_sizes": [int(size) for size in self.level_sizes], "digest": whole.hexdigest()}
         columns: dict[str, Any] = {"level_" + str(level): self.levels[:, level] for level in range(self.num_levels)}
         if self.keys is not None:
