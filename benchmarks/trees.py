@@ -158,9 +158,14 @@ def dendrogram_purity(parents: np.ndarray, labels: np.ndarray, seed: int, pairs:
     of which each class has a share by its number of pairs.
     """
     draw = np.random.default_rng(seed)
-    one, other = draw.integers(len(labels), size=(2, 400 * pairs))
-    same = np.flatnonzero((labels[one] == labels[other]) & (one != other))[:pairs]
-    a, b, classes = one[same], other[same], labels[one[same]]
+    by_class, sizes_of = np.argsort(labels, kind="stable"), np.bincount(labels)
+    first = np.cumsum(sizes_of) - sizes_of
+    others = (sizes_of - 1)[labels]  # of its class, for each image
+    a = draw.choice(len(labels), size=pairs, p=others / others.sum())
+    classes = labels[a]
+    place = np.argsort(by_class)[a] - first[classes]
+    step = draw.integers(1, sizes_of[classes])
+    b = by_class[first[classes] + (place + step) % sizes_of[classes]]
     while (a != b).any():  # the lower of the two goes up
         a, b = np.where(a < b, parents[a], a), np.where(b < a, parents[b], b)
     sizes = np.zeros((len(parents), labels.max() + 1), dtype=np.int32)
