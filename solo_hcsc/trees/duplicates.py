@@ -30,7 +30,7 @@ NEAR_BITS = 12  # of the hash may differ; the pixels decide
 NEAR_COSINE = 0.8  # of features, likewise
 NEIGHBOURS = 10  # of each image by features that are looked at
 CROPS = np.linspace(1, 0.7, 13)  # a copy's sides as shares of the original's
-ALIKE = 0.85  # least correlation of details
+ALIKE = 0.8  # least correlation of details
 COLOUR = 20.0  # of 255, by which the mean colours of the same part may differ
 FLAT = 1.0  # standard deviation of details, of 255, below which an image has none
 
