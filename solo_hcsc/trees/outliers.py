@@ -45,7 +45,7 @@ def find_outliers(vectors: Any, neighbours: int = NEIGHBOURS, seed: int = 0) -> 
     Example:
         >>> features = np.random.default_rng(0).normal(size=(100, 8)) + 5
         >>> features[7] *= -1
-        >>> find_outliers(features).images[0]
+        >>> int(find_outliers(features).images[0])
         7
     """
     points = as_unit_vectors(vectors, "vectors")
