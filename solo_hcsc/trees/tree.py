@@ -42,18 +42,18 @@ class Tree:
 
     Example:
         >>> from solo_hcsc.trees.building import build_tree
-        >>> features = np.repeat(np.eye(4, dtype="float32"), 5, axis=0) + np.float32([0, 0, 0, 0.5])
+        >>> features = np.repeat([[1, 0, 0], [1, 0.3, 0], [0, 0, 1], [0, 0.5, 1]], (8, 5, 4, 3), axis=0)
         >>> tree = build_tree(features, levels=(4, 2), keys=[f"{number}.jpg" for number in range(20)])
-        >>> tree.levels.shape, tree.cut(3).max()
-        ((20, 2), 2)
-        >>> tree.members(tree.path("7.jpg")[0]).tolist()
-        [5, 6, 7, 8, 9]
+        >>> tree.levels.shape, np.unique(tree.cut(3)).tolist()
+        ((20, 2), [0, 1, 2])
+        >>> tree.members(tree.path("9.jpg")[0]).tolist()
+        [8, 9, 10, 11, 12]
         >>> bool((tree.assign(features) == tree.levels).all())
         True
         >>> print(tree)
         tree of 20 images: levels of 4 and 2 clusters
-        ├─ 15 images in 3 clusters: 0.jpg, 5.jpg, 10.jpg
-        └─ 5 images in 1 cluster: 15.jpg
+        ├─ 13 images in 2 clusters: 0.jpg, 8.jpg
+        └─ 7 images in 2 clusters: 13.jpg, 17.jpg
     """
 
     merges: np.ndarray
