@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
 from solo_hcsc.cli.files import unpack_tar
+
 from solo_hcsc.data.digits import read_digits
 
 Picture = tuple[str, Image.Image | Path]  # a path below the set's folder without its ending, and what is there

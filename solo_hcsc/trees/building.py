@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import fast_kmeans, nearest
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.vectors import as_unit_vectors

@@ -18,7 +18,7 @@ from scipy import fft, ndimage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.trees.duplicates import Group, find_duplicates, overlap
 
 

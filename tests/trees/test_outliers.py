@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from solo_hcsc.hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.trees.outliers import find_outliers
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from solo_hcsc.hcsc.errors import ArgumentError, NotFinite
+from solo_hcsc.errors import ArgumentError, NotFinite
 from solo_hcsc.trees.building import build_tree
 from solo_hcsc.trees.tree import Tree
 
