@@ -30,7 +30,20 @@ def lazy_imports(file: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "room",
-    ["hcsc", "trees", "data", "encoders", "methods", "solo102", "solo106", "runs", "training", "evaluation", "study", "report"],
+    [
+        "hcsc",
+        "trees",
+        "data",
+        "encoders",
+        "methods",
+        "solo102",
+        "solo106",
+        "runs",
+        "training",
+        "evaluation",
+        "study",
+        "report",
+    ],
 )
 def test_only_large_optional_packages_are_imported_late(room):
     late = {

@@ -26,9 +26,9 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign, RoIAlign
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
+from solo_hcsc.encoders.export import timm_model
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.runs.encoders import Encoder
-from solo_hcsc.runs.export import timm_model
 
 Found = list[dict[str, torch.Tensor]]
 C4_ANCHORS = (32, 64, 128, 256, 512)  # pixels of a side

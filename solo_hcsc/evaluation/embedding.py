@@ -19,18 +19,19 @@ from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.data.folders import BareImages, class_of, labels_of, tell_listing, without
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.encoders.checkpoints import find_checkpoint
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.evaluation.features import FeatureSettings, Frozen, choose_labels
-from solo_hcsc.evaluation.images import embedded_images
+from solo_hcsc.evaluation.features import FeatureSettings, Frozen
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.progress import watch
 from solo_hcsc.runs.encoders import RunTree, check_arguments, load_tree
+from solo_hcsc.runs.images import choose_labels, embedded_images
 from solo_hcsc.settings import Settings, take
-from solo_hcsc.solo102.datasets import evaluation_transforms, one_split
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders.export import Exported, Subject
 from solo_hcsc.errors import on_one_line
 from solo_hcsc.report import summary, templating
-from solo_hcsc.runs.export import Exported, Subject
 from solo_hcsc.runs.results import results_of
-from solo_hcsc.solo102.datasets import View
 from solo_hcsc.version import __version__
 
 _COLUMNS = ("evaluation", "setting", "data", "classes", "images", "crop", "measure", "value", "paper")

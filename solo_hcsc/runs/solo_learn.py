@@ -11,6 +11,7 @@ import torch
 from pytorch_lightning import LightningModule
 
 from solo_hcsc.encoders.checkpoints import load_checkpoint
+from solo_hcsc.encoders.export import Exported, Subject
 from solo_hcsc.encoders.hydra_settings import nested_flags
 from solo_hcsc.encoders.names import TIMM
 from solo_hcsc.encoders.recorded import EXPORTED, recorded_flags
@@ -18,7 +19,6 @@ from solo_hcsc.encoders.twins import OURS, THEIRS
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS
 from solo_hcsc.runs.encoders import load_method
-from solo_hcsc.runs.export import Exported, Subject
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.solo_version import HYDRA
 

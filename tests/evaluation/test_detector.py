@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders.export import Subject, export
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detecting import at_size
 from solo_hcsc.evaluation.detector import (
@@ -27,9 +29,7 @@ from solo_hcsc.evaluation.detector import (
     make_detector,
 )
 from solo_hcsc.runs.encoders import Encoder
-from solo_hcsc.runs.export import Subject, export
 from solo_hcsc.solo102 import make_encoder
-from solo_hcsc.solo102.datasets import View
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

@@ -18,13 +18,13 @@ from tiny import ROOT
 from torch import nn
 
 from solo_hcsc.cli.flags import EXPORTS
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders.export import Subject, export
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation import export as exporting
 from solo_hcsc.report.card import write_card
 from solo_hcsc.runs.encoders import Encoder, load_encoder
-from solo_hcsc.runs.export import Subject, export
 from solo_hcsc.solo102 import BaseMethod
-from solo_hcsc.solo102.datasets import View
 from solo_hcsc.solo102.repairs.fix import bare_method
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)

@@ -8,8 +8,8 @@ from typing import Any
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import evaluated_images
 from solo_hcsc.progress import note
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import at_least, take
 from solo_hcsc.tables import score, table

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.evaluation.images import check_embedded
 from solo_hcsc.files import check_folder_to_write, folder_written_whole
+from solo_hcsc.runs.images import check_embedded
 from solo_hcsc.settings import Settings, take
 
 if TYPE_CHECKING:

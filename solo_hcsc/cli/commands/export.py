@@ -13,13 +13,13 @@ from solo_hcsc.files import check_folder_to_write, folder_written_whole, try_wri
 from solo_hcsc.settings import at_least
 
 if TYPE_CHECKING:
-    from solo_hcsc.runs.export import Subject
+    from solo_hcsc.encoders.export import Subject
 
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
 
-    from solo_hcsc.runs.export import Subject
+    from solo_hcsc.encoders.export import Subject
 
     subject = Subject.load(flags.run, flags.encoder, flags.encoder_args, flags.method, flags.crop_size)
     write = write_run if flags.format == EXPORTED_RUN else write_file
@@ -31,8 +31,8 @@ def run(argv: Sequence[str]) -> None:
 
 def write_file(flags: Namespace, subject: "Subject") -> tuple[str, str]:
     """Write the encoder and its card; return what to say of them, and the code that loads it."""
+    from solo_hcsc.encoders.export import export
     from solo_hcsc.report.card import write_card
-    from solo_hcsc.runs.export import export
 
     card = card_of(flags.out)
     if flags.out.resolve() == subject.encoder.checkpoint.resolve():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from solo_hcsc.cli.commands._labelling import features_of, next_command, picks_from_run
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import check_embedded
 from solo_hcsc.files import check_folder_to_write, written_together
+from solo_hcsc.runs.images import check_embedded
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Settings, at_least
 from solo_hcsc.tables import table
