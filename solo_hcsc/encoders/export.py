@@ -19,10 +19,10 @@ from torch import nn
 
 from solo_hcsc.data.views import View
 from solo_hcsc.encoders.checkpoints import find_checkpoint
+from solo_hcsc.encoders.loading import Encoder, load_encoder
 from solo_hcsc.encoders.recorded import EVALUATION, recorded_flags, role_of
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.quiet import muted
-from solo_hcsc.runs.encoders import Encoder, load_encoder
 
 _TOLERANCE = 1e-4  # of features, as a share of the largest
 _LARGEST_GRAPH = 2**31  # bytes, of a protocol buffer
