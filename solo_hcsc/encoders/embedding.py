@@ -5,7 +5,8 @@ Shapes: `N` images, `D` embedding size, `L` levels of a tree, `b` images of a ba
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,9 +18,15 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.images import ImageSet
 from solo_hcsc.encoders.loading import Encoder
+from solo_hcsc.encoders.table import far_below, read, save
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.progress import watch
+from solo_hcsc.tables import data_frame
+from solo_hcsc.trees.neighbours import BLOCK
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,39 @@ class Embeddings:
     @property
     def names(self) -> list[str | None] | None:
         """Return the name of each image's class, None for an image without one; None without labels."""
-        if self.labels is None:
-            return None
-        return [self.classes[label] if label >= 0 else None for label in self.labels.tolist()]
+        return None if self.labels is None else self.classes_of(self.labels)
+
+    def classes_of(self, labels: np.ndarray) -> list[str | None]:
+        """Return the names of some labels, None for -1."""
+        return [self.classes[label] if label >= 0 else None for label in labels.tolist()]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a table with a row for each image, with the columns that `save` writes."""
+        columns: dict[str, Any] = {"path": self.paths}
+        if self.labels is not None:
+            columns["label"] = self.names
+        columns["embedding"] = list(self.vectors[:])
+        if self.clusters is not None and self.similarities is not None:
+            for level in range(self.clusters.shape[1]):
+                columns[f"cluster_{level + 1}"] = self.clusters[:, level]
+                columns[f"similarity_{level + 1}"] = self.similarities[:, level]
+            columns["outlier"] = self.outliers
+        return data_frame(columns)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `embeddings.parquet`, `embeddings.npy` and `embeddings.json`, as the command `embed` does."""
+
+        def compute(keep: Callable[[np.ndarray], None]) -> Embeddings:
+            for start in range(0, len(self), BLOCK):
+                keep(self.vectors[start : start + BLOCK])
+            return self
+
+        save(Path(folder), compute, len(self))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Embeddings":
+        """Read what `save` or the command `embed` wrote; without the neighbours and the map."""
+        return cls(**read(Path(folder)))
 
 
 class TreeSide(Protocol):
@@ -186,17 +223,6 @@ def _place(tree: Hierarchy, vectors: torch.Tensor) -> Places:
     prototypes = [level.prototypes[own] for level, own in zip(tree.levels, clusters, strict=True)]
     similarities = torch.stack([(vectors * own).sum(dim=1) for own in prototypes])
     return Places(clusters.T.numpy(), similarities.T.numpy())
-
-
-def far_below(values: np.ndarray) -> float:
-    """Return Tukey's lower fence of values (N,): 1.5 interquartile ranges below the first quartile.
-
-    Example:
-        >>> far_below(np.array([0.5, 0.6, 0.7, 0.8, 0.9]))
-        0.3
-    """
-    first, third = np.percentile(values.astype(float), [25, 75])
-    return round(float(first - 1.5 * (third - first)), 6)
 
 
 def choose_device(accelerator: str) -> torch.device:

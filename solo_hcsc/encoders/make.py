@@ -33,20 +33,23 @@ def make_encoder(name: str, settings: Mapping[str, Any]) -> nn.Module:
         name: one of solo-learn's ten, or `timm/NAME`.
         settings: solo-learn's `backbone_args`, or for timm's models the keyword arguments of `timm.create_model`.
     """
+    if name.startswith("resnet"):
+        sizes = {key: value for key, value in settings.items() if key != "cifar"}
+        return _resnet(name, bool(settings.get("cifar")), sizes)
+    name, known = as_timm(name, settings)
+    return timm_encoder(name, **known)
+
+
+def as_timm(name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of an encoder in timm, where solo-learn's have other names."""
     if name.startswith(TIMM):
-        return timm_encoder(name, **settings)
+        return name.removeprefix(TIMM), dict(settings)
+    if name.startswith("resnet"):
+        return name, {}
     sizes = {key: value for key, value in settings.items() if key != "cifar"}
-    small = bool(settings.get("cifar"))
-    if name.startswith("resnet"):
-        return _resnet(name, small, sizes)
-    return timm_encoder(f"{TIMM}{timm_name(name)}", **sizes | ({"window_size": 4} if small and "swin" in name else {}))
-
-
-def timm_name(name: str) -> str:
-    """Return the name in timm of one of solo-learn's encoders, which has the same weights."""
-    if name.startswith("resnet"):
-        return name
-    return f"{name}_patch4_window7_224" if name.startswith("swin") else f"{name}_patch16_224"
+    if name.startswith("swin"):
+        return f"{name}_patch4_window7_224", sizes | ({"window_size": 4} if settings.get("cifar") else {})
+    return f"{name}_patch16_224", sizes
 
 
 def _resnet(name: str, small: bool, settings: Mapping[str, Any]) -> nn.Module:

@@ -19,6 +19,7 @@ from solo_hcsc.encoders.images import images_given, images_in_folder, images_of
 from solo_hcsc.encoders.loading import Encoder, check_arguments, encoder_in, is_timm, load_encoder
 from solo_hcsc.encoders.recorded import RunFiles, find_run
 from solo_hcsc.errors import ArgumentError
+from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.runs.images import choose_labels, embedded_images
 from solo_hcsc.settings import Settings
 
@@ -104,6 +105,12 @@ class Run:
 
         return tree_in(self.content)
 
+    def why_no_tree(self) -> str:
+        """Say why `tree` is None."""
+        if self.method == "hcsc":
+            return f"{self.checkpoint} carries no tree: it is from before the run's first clustering"
+        return f"{self.checkpoint} carries no tree: only runs of hcsc do"
+
     @cached_property
     def projector(self) -> nn.Module:
         """Return what the method put on top of the encoder."""
@@ -180,9 +187,37 @@ class Run:
         else:
             encoder = self.encoder
             found = images_given(images, encoder.view)
+        own = self.tree if tree else None
+        if own is not None:
+            import_faiss("an HCSC run finds clusters")
         origin = Origin(encoder, features, images if isinstance(images, ImageSource) else None, split)
         projector = self.projector if features == "projector" else None
-        return Embedder(origin, found, choose_device(accelerator), projector, self.tree if tree else None)
+        return Embedder(origin, found, choose_device(accelerator), projector, own)
+
+    def curves(self) -> "pandas.DataFrame":
+        """Return the run's metrics.csv: a row for each step or epoch that was logged."""
+        file = self.folder / "metrics.csv"
+        if not file.is_file():
+            raise UserError(f"{self.folder}: no metrics.csv there, which a pretraining run of ours writes")
+        return read_table(file)
+
+    def results(self) -> "pandas.DataFrame":
+        """Return what evaluations found for this checkpoint: a row for each, with its metrics and settings."""
+        found = results_of(self.checkpoint, self.encoder.fingerprint)
+        rows = [{"evaluation": one["evaluation"], "dataset": one.get("dataset"), **one["metrics"]} for one in found]
+        return data_frame(rows)
+
+    def export(self, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
+        """Write the encoder as a file for another library, or the run as a folder for solo-learn; return its path.
+
+        Args:
+            path: the file, or the folder.
+            format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
+            method: what trained foreign weights, for the file's metadata.
+        """
+        from solo_hcsc.runs.exporting import write_export
+
+        return write_export(self, Path(path), format, method).path
 
     def _source(
         self, folder: str | os.PathLike[str] | None, split: str, no_labels: bool, class_level: ClassLevel

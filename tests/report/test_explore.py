@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from benchmarks.browser import chromium
 from solo_hcsc.data.cells import as_cell, from_cell
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.evaluation.embedding import Embeddings
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.report import explore
 
 NASTY = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "a & \"b\", 'c'", "é漢字 \u2028 \\n"]
@@ -47,8 +47,9 @@ def made(images, labelled=True):
         labels[image] = NASTY[(NASTY.index(labels[image]) + 2) % 4]
     paths = [f"{label}/{image}.png" for image, label in enumerate(labels)]
     outliers = similarities[:, 0] < 0.305
-    labels = labels if labelled else None
-    return Embeddings(paths, labels, np.empty((images, 0)), clusters, similarities, outliers)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    known = (numbers, tuple(classes.tolist())) if labelled else (None, ())
+    return Embeddings(paths, np.empty((images, 0)), *known, clusters, similarities, outliers)
 
 
 def write(folder, found, title="Squares"):
