@@ -61,9 +61,9 @@ def run(argv: Sequence[str]) -> None:
     skipped = train.skipped + val.skipped
     counts = {"train": len(pool.classes), "val": len(judged.classes)}
     data = describe_data(source, int(pool.classes.max()) + 1, skipped, **counts)
-    result = Result("fewlabels", None, data, headline(scores), said, time.monotonic() - started)
+    result = Result("fewlabels", headline(scores), said, data, seconds=time.monotonic() - started)
     with written_together(flags.out, NAMES) as (text, picture):
-        result.write(text, encoder, Invocation("fewlabels", tuple(argv)))
+        result.of(encoder, Invocation("fewlabels", tuple(argv))).save(text)
         write_svg(picture, to_svg("fewlabels", lambda: draw_scores(scores)))
     say(scores, len(judged.classes), flags)
     tell_skipped(skipped, train.images + val.images + len(skipped))
