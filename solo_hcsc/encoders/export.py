@@ -4,12 +4,11 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 import timm

@@ -1,24 +1,31 @@
-"""Embeddings on disk: a table in Parquet, the vectors in NPY, and a record of what they are; written in blocks."""
+"""Embeddings as a value, and on disk: a table in Parquet, the vectors in NPY, and a record of what they are.
+
+Shapes: `N` images, `D` embedding size, `L` levels of a tree.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from solo_hcsc.errors import UserError
+from solo_hcsc.data.images import Skipped
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.encoders.loading import Encoder
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.files import read_json, written_together
 from solo_hcsc.progress import say, watch
+from solo_hcsc.tables import data_frame
 from solo_hcsc.trees.neighbours import BLOCK, StoredRows, nearest_rows
 from solo_hcsc.trees.plane import fit_map
 
 if TYPE_CHECKING:
+    import pandas
     import pyarrow as pa
 
-    from solo_hcsc.encoders.embedding import Embeddings
 
 NAMES = ("embeddings.npy", "embeddings.parquet", "embeddings.json")
 MEANINGS = {
@@ -35,14 +42,111 @@ MEANINGS = {
 Keep = Callable[[np.ndarray], None]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Whose features of which images embeddings are."""
+
+    encoder: Encoder
+    features: str  # backbone or projector
+    source: ImageSource | None = None  # None for images that a caller gave one by one
+    split: str = "train"  # of the source
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Features of N images, in the order of their paths: what `embed` returns.
+
+    Args:
+        paths: N paths below the folder that was read; `train/0`, `train/1`, ... for images that are no files.
+        vectors: (N, D) float32, as the encoder or the projector gives them, not at unit length.
+        labels: (N,) int64, each image's class by its number in `classes`, -1 for none; None without labels.
+        classes: the classes' names.
+        clusters: (N, L) int64, the cluster of each image at every level of a run's tree, the bottom level first; None
+            without a tree, like the next two.
+        similarities: (N, L) float32, the cosine of an image and its prototype at every level.
+        outliers: (N,) bool, whether an image is much less similar to its bottom prototype than the others are to
+            theirs (see `far_below`).
+        skipped: images that could not be read and are not among the N.
+        origin: whose features of which images they are; None for others' vectors.
+
+    Example:
+        >>> found = Embeddings(["a.jpg", "b.jpg"], np.eye(2, dtype="float32"), np.array([0, -1]), ("cat",))
+        >>> found.names, len(found[[1]])
+        (['cat', None], 1)
+    """
+
+    paths: list[str]
+    vectors: np.ndarray
+    labels: np.ndarray | None = None
+    classes: tuple[str, ...] = ()
+    clusters: np.ndarray | None = None
+    similarities: np.ndarray | None = None
+    outliers: np.ndarray | None = None
+    skipped: tuple[Skipped, ...] = ()
+    origin: "Origin | None" = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, rows: Any) -> "Embeddings":
+        """Return the rows of an array of indexes, a mask or a slice."""
+        places = np.arange(len(self))[rows]
+        if places.ndim != 1:
+            raise ArgumentError("`rows`: give an array of indexes, a mask or a slice")
+        chosen = {name: value[places] for name, value in self._columns().items()}
+        return replace(self, paths=[self.paths[place] for place in places], **chosen)
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the arrays that there are."""
+        names = ("vectors", "labels", "clusters", "similarities", "outliers")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def names(self) -> list[str | None] | None:
+        """Return the name of each image's class, None for an image without one; None without labels."""
+        return None if self.labels is None else self.classes_of(self.labels)
+
+    def classes_of(self, labels: np.ndarray) -> list[str | None]:
+        """Return the names of some labels, None for -1."""
+        return [self.classes[label] if label >= 0 else None for label in labels.tolist()]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a table with a row for each image, with the columns that `save` writes."""
+        columns: dict[str, Any] = {"path": self.paths}
+        if self.labels is not None:
+            columns["label"] = self.names
+        columns["embedding"] = list(self.vectors[:])
+        if self.clusters is not None and self.similarities is not None:
+            for level in range(self.clusters.shape[1]):
+                columns[f"cluster_{level + 1}"] = self.clusters[:, level]
+                columns[f"similarity_{level + 1}"] = self.similarities[:, level]
+            columns["outlier"] = self.outliers
+        return data_frame(columns)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `embeddings.parquet`, `embeddings.npy` and `embeddings.json`, as the command `embed` does."""
+
+        def compute(keep: Callable[[np.ndarray], None]) -> Embeddings:
+            for start in range(0, len(self), BLOCK):
+                keep(self.vectors[start : start + BLOCK])
+            return self
+
+        save(Path(folder), compute, len(self))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Embeddings":
+        """Read what `save` or the command `embed` wrote; without the neighbours and the map."""
+        return cls(**read(Path(folder)))
+
+
 def save(
     folder: Path,
-    compute: "Callable[[Keep], Embeddings]",
+    compute: Callable[[Keep], Embeddings],
     images: int,
     map: str | None = None,
     neighbours: int = 0,
-    facts: "Callable[[Embeddings], Mapping[str, Any]]" = lambda found: {},
-) -> "Embeddings":
+    facts: Callable[[Embeddings], Mapping[str, Any]] = lambda found: {},
+) -> Embeddings:
     """Write the three files of a folder, all together or none.
 
     Args:
@@ -129,7 +233,7 @@ def set_rows(file: BinaryIO, rows: int) -> None:
     assert file.tell() == start, "the header has grown"
 
 
-def blocks(found: "Embeddings", kind: str | None, neighbours: int, size: int) -> "Iterator[pa.Table]":
+def blocks(found: Embeddings, kind: str | None, neighbours: int, size: int) -> "Iterator[pa.Table]":
     """Yield the table, so many rows at a time, with a map of a `kind` and neighbours where they are asked for."""
     import pyarrow as pa
 
@@ -174,7 +278,7 @@ def write_table(file: Path, parts: "Iterator[pa.Table]", images: int) -> list[st
     return first.column_names
 
 
-def describe(found: "Embeddings", columns: Sequence[str]) -> dict[str, Any]:
+def describe(found: Embeddings, columns: Sequence[str]) -> dict[str, Any]:
     """Collect for the record which encoder, how many images, and what the columns mean."""
     facts: dict[str, Any] = {}
     if found.origin is not None:

@@ -20,7 +20,7 @@ def as_vectors(value: Any, argument: str) -> np.ndarray:
 
     Args:
         value: (N, D), a tensor on any device, a NumPy array or what NumPy reads as one, or an object with such
-            `embeddings`, as `embed` returns it.
+            `vectors`, as `embed` returns it.
         argument: what the caller's argument is called, for the message.
 
     Example:
@@ -28,9 +28,9 @@ def as_vectors(value: Any, argument: str) -> np.ndarray:
         [[1.0, 0.0], [0.0, 1.0]]
         >>> as_vectors("photos", "features")
         Traceback (most recent call last):
-        solo_hcsc.hcsc.errors.ArgumentError: `features` is str: give a tensor, a NumPy array or `Embeddings` (N, D)
+        solo_hcsc.errors.ArgumentError: `features` is str: give a tensor, a NumPy array or `Embeddings` (N, D)
     """
-    given = getattr(value, "embeddings", value)
+    given = getattr(value, "vectors", value)
     wrong = f"`{argument}` is {type(value).__name__}: give a tensor, a NumPy array or `Embeddings` (N, D)"
     if isinstance(given, torch.Tensor):
         if given.layout != torch.strided or given.is_complex():
@@ -66,7 +66,7 @@ def as_numbers(value: Any, argument: str, below: int | None = None) -> np.ndarra
         [2, 0]
         >>> as_numbers([2, 3], "already", below=3)
         Traceback (most recent call last):
-        solo_hcsc.hcsc.errors.ArgumentError: `already` has 3: give whole numbers from 0 to 2
+        solo_hcsc.errors.ArgumentError: `already` has 3: give whole numbers from 0 to 2
     """
     expected = f"give whole numbers from 0{'' if below is None else f' to {below - 1}'}"
     try:
@@ -108,7 +108,7 @@ def check_unit_vectors(batches: Sequence[torch.Tensor], argument: str, dim: int)
         >>> check_unit_vectors([torch.eye(2)], "queries", dim=2)
         >>> check_unit_vectors([3 * torch.eye(2)], "keys", dim=2)
         Traceback (most recent call last):
-        solo_hcsc.hcsc.errors.ArgumentError: `keys` has rows of length 3: give unit vectors, F.normalize(keys, dim=1)
+        solo_hcsc.errors.ArgumentError: `keys` has rows of length 3: give unit vectors, F.normalize(keys, dim=1)
     """
     if isinstance(batches, torch.Tensor) or not all(isinstance(batch, torch.Tensor) for batch in batches):
         raise ArgumentError(f"`{argument}` is {type(batches).__name__}: give a list of tensors (B, {dim})")

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from solo_hcsc.data.views import View
-from solo_hcsc.encoders.export import Exported, Exportable
+from solo_hcsc.encoders.export import Exportable, Exported
 from solo_hcsc.errors import on_one_line
 from solo_hcsc.report import summary, templating
 from solo_hcsc.runs.results import results_of

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from solo_hcsc.encoders.checkpoints import Checkpoint
 from solo_hcsc.encoders.export import Exportable, Exported, export
 from solo_hcsc.encoders.formats import EXPORTED_RUN, card_of, check_place
+from solo_hcsc.encoders.loading import Encoder
+from solo_hcsc.encoders.recorded import EVALUATION, role_of
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import folder_written_whole, written_together
-from solo_hcsc.runs.run import Run
-from solo_hcsc.runs.solo_learn import RECORD, export_run
 
 # Writes the model card's text: of what, the content, the format, and the file's name.
 Card = Callable[[Exportable, Exported, str, str], str]
@@ -29,26 +30,35 @@ class Written:
         return f"{self.checkpoint.stat().st_size / 1e6:.1f} MB"
 
 
-def write_export(run: Run, out: Path, format: str, method: str | None = None, card: Card | None = None) -> Written:
-    """Write a run's encoder in a format, or the whole run for solo-learn.
+def write_export(
+    encoder: Encoder,
+    checkpoint: Checkpoint,
+    out: Path,
+    format: str,
+    method: str | None = None,
+    card: Card | None = None,
+) -> Written:
+    """Write an encoder in a format, or its whole run for solo-learn.
 
     Args:
-        run: the run, or foreign weights.
+        encoder: the run's encoder, or one of foreign weights.
+        checkpoint: what it was taken from.
         out: the file; for `solo-learn` a folder that is new or empty.
         format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
         method: what trained foreign weights.
         card: writes a model card, which goes beside the file; none if not given.
     """
     check_place(out, format)
-    if run.files.is_evaluation:
-        source = run.settings.get("pretrained_feature_extractor", "which its args.json names")
-        raise UserError(f"{run.checkpoint}: the checkpoint of an evaluation; give that of pretraining, {source}")
-    asked = Exportable(run.encoder, run.method or method)
-    return (_write_run if format == EXPORTED_RUN else _write_file)(run, asked, out, format, card)
+    trained = checkpoint.recorded
+    if role_of(trained) == EVALUATION:
+        source = trained.get("pretrained_feature_extractor", "which its args.json names")
+        raise UserError(f"{checkpoint.path}: the checkpoint of an evaluation; give that of pretraining, {source}")
+    asked = Exportable(encoder, trained.get("method") or method)
+    return (_write_run if format == EXPORTED_RUN else _write_file)(checkpoint, asked, out, format, card)
 
 
-def _write_file(run: Run, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
-    if out.resolve() == run.checkpoint.resolve():
+def _write_file(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
+    if out.resolve() == checkpoint.path.resolve():
         raise UserError(f"`out` {out}: is the checkpoint itself; give another file")
     exported = export(asked, format, out.suffix)
     texts = {} if card is None else {card_of(out): card(asked, exported, format, out.name)}
@@ -59,8 +69,10 @@ def _write_file(run: Run, asked: Exportable, out: Path, format: str, card: Card 
     return Written(out, out, next(iter(texts), None), exported.code_for(out))
 
 
-def _write_run(run: Run, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
-    exported = export_run(run)
+def _write_run(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
+    from solo_hcsc.runs.solo_learn import RECORD, export_run
+
+    exported = export_run(asked.encoder, checkpoint)
     name = card_of(Path(exported.name)).name
 
     def is_earlier(folder: Path) -> bool:

@@ -159,10 +159,15 @@ class Result:
 
 def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Path:
     """Where a checkpoint's result goes: beside it, a file for each evaluation and data set; tried before the work."""
-    data = f"custom-{source.data_dir.resolve().name}" if source.dataset == "custom" else source.dataset
-    file = checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
+    file = beside(checkpoint, evaluation, source.dataset, source.data_dir)
     try_writing(file, "copy the checkpoint elsewhere")
     return file
+
+
+def beside(checkpoint: Path, evaluation: str, dataset: str, data_dir: Any = None) -> Path:
+    """Return the file of a checkpoint's result."""
+    data = f"custom-{Path(data_dir).resolve().name}" if dataset == "custom" else dataset
+    return checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
 
 
 def describe_data(

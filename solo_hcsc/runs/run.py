@@ -18,12 +18,17 @@ from solo_hcsc.encoders.embedding import Embedder, Embeddings, Origin, choose_de
 from solo_hcsc.encoders.images import images_given, images_in_folder, images_of
 from solo_hcsc.encoders.loading import Encoder, check_arguments, encoder_in, is_timm, load_encoder
 from solo_hcsc.encoders.recorded import RunFiles, find_run
-from solo_hcsc.errors import ArgumentError
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.kmeans import import_faiss
+from solo_hcsc.runs.exporting import write_export
 from solo_hcsc.runs.images import choose_labels, embedded_images
+from solo_hcsc.runs.results import Invocation, Result, beside, read_metrics, results_of
 from solo_hcsc.settings import Settings
+from solo_hcsc.tables import data_frame
 
 if TYPE_CHECKING:
+    import pandas
+
     from solo_hcsc.runs.methods import RunTree
 
 
@@ -195,17 +200,29 @@ class Run:
         return Embedder(origin, found, choose_device(accelerator), projector, own)
 
     def curves(self) -> "pandas.DataFrame":
-        """Return the run's metrics.csv: a row for each step or epoch that was logged."""
+        """Return what the run logged in metrics.csv: a row for each epoch, with its last value of each measure."""
         file = self.folder / "metrics.csv"
         if not file.is_file():
             raise UserError(f"{self.folder}: no metrics.csv there, which a pretraining run of ours writes")
-        return read_table(file)
+        found = read_metrics(file, lambda name: name not in ("epoch", "step"))
+        return data_frame(found).sort_index().rename_axis("epoch")
 
     def results(self) -> "pandas.DataFrame":
-        """Return what evaluations found for this checkpoint: a row for each, with its metrics and settings."""
+        """Return what evaluations found for this checkpoint: a row for each, with its metrics and its file."""
         found = results_of(self.checkpoint, self.encoder.fingerprint)
-        rows = [{"evaluation": one["evaluation"], "dataset": one.get("dataset"), **one["metrics"]} for one in found]
-        return data_frame(rows)
+        rows = [{name: one.get(name) for name in ("evaluation", "dataset")} | one["metrics"] for one in found]
+        return data_frame([row | {"file": one["file"]} for row, one in zip(rows, found, strict=True)])
+
+    def save(self, result: Result, name: str | None = None, invocation: Invocation | None = None) -> Path:
+        """Write a result beside the checkpoint, in place of an earlier one of the same evaluation and data.
+
+        Args:
+            result: what an evaluation returned.
+            name: of its file, before the data set's name; the evaluation's if not given.
+            invocation: the command that asked for it.
+        """
+        file = beside(self.checkpoint, name or result.evaluation, result.data["name"], result.data.get("data_dir"))
+        return result.of(self.encoder, invocation).save(file)
 
     def export(self, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
         """Write the encoder as a file for another library, or the run as a folder for solo-learn; return its path.
@@ -215,9 +232,7 @@ class Run:
             format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
             method: what trained foreign weights, for the file's metadata.
         """
-        from solo_hcsc.runs.exporting import write_export
-
-        return write_export(self, Path(path), format, method).path
+        return write_export(self.encoder, self.content, Path(path), format, method).path
 
     def _source(
         self, folder: str | os.PathLike[str] | None, split: str, no_labels: bool, class_level: ClassLevel

@@ -5,20 +5,22 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
 
+from solo_hcsc.encoders.checkpoints import Checkpoint
 from solo_hcsc.encoders.export import Exported
 from solo_hcsc.encoders.hydra_settings import nested_flags
+from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.names import TIMM
 from solo_hcsc.encoders.recorded import EXPORTED
 from solo_hcsc.encoders.twins import OURS, THEIRS
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS
 from solo_hcsc.runs.methods import method_in
-from solo_hcsc.runs.run import Run
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.solo_version import HYDRA
 
@@ -42,30 +44,30 @@ class ExportedRun:
     checkpoint: Exported
 
 
-def export_run(run: Run) -> ExportedRun:
+def export_run(encoder: Encoder, checkpoint: Checkpoint) -> ExportedRun:
     """Write one of our runs as one of solo-learn 1.0.6; refuse what that has not.
 
     Args:
-        run: the run, of which method, projector and tree are read.
+        encoder: its encoder.
+        checkpoint: its checkpoint, of which method, projector and tree are read.
     """
-    flags = run.settings
-    _check(run)
-    model = method_in(run.content)
+    flags = checkpoint.recorded
+    _check(checkpoint.path, flags, encoder.name)
+    model = method_in(checkpoint)
     name = f"{flags['method']}.ckpt"  # without the = of our own names, which Hydra's command line would want quoted
     commands = _COMMANDS.format(
         dataset=flags["dataset"].replace("digits", "custom"),
-        encoder=run.encoder.name,
+        encoder=encoder.name,
         method=flags["method"],
         file=name,
     )
     content = io.BytesIO()
-    torch.save(_checkpoint(model, run.content.content), content)
+    torch.save(_checkpoint(model, checkpoint.content), content)
     record = json.dumps(_record(model, flags), indent=2) + "\n"
     return ExportedRun(record, name, Exported(content.getvalue(), commands, "bash"))
 
 
-def _check(run: Run) -> None:
-    path, flags, encoder = run.checkpoint, run.settings, run.encoder.name
+def _check(path: Path, flags: Mapping[str, Any], encoder: str) -> None:
     if "solo_learn" in flags:
         raise UserError(f"`format` solo-learn: {path} is of solo-learn {HYDRA} already; give its scripts that run")
     if path.suffix == EXPORTED or "dataset" not in flags:

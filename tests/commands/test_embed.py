@@ -15,7 +15,6 @@ from trees import checkpoint_of
 import solo_hcsc
 from solo_hcsc.encoders import table as table_file
 from solo_hcsc.encoders.embedding import Embeddings
-from solo_hcsc.trees import plane
 from solo_hcsc.trees.neighbours import StoredRows
 
 SMALL = ["--accelerator", "cpu", "--num_workers", 0, "--batch_size", 8]

@@ -14,8 +14,8 @@ from PIL import Image
 from tiny import only, run_here
 
 import solo_hcsc
-from solo_hcsc.encoders.formats import EXPORTS
 from solo_hcsc import load_encoder
+from solo_hcsc.encoders.formats import EXPORTS
 
 
 @pytest.fixture(scope="module")

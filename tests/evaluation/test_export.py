@@ -17,13 +17,13 @@ from safetensors import safe_open
 from tiny import ROOT
 from torch import nn
 
-from solo_hcsc.encoders.formats import EXPORTS
+from solo_hcsc import Encoder, load_encoder, open_run
 from solo_hcsc.data.views import View
 from solo_hcsc.encoders import export as exporting
 from solo_hcsc.encoders.export import Exportable, export
+from solo_hcsc.encoders.formats import EXPORTS
 from solo_hcsc.errors import UserError
 from solo_hcsc.report.card import write_card
-from solo_hcsc import Encoder, load_encoder, open_run
 from solo_hcsc.solo102 import BaseMethod
 from solo_hcsc.solo102.repairs.fix import bare_method
 

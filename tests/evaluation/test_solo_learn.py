@@ -10,6 +10,7 @@ import torch
 from tiny import only, run_here
 from untrained import untrained_run
 
+from solo_hcsc.data.sets import download_folder
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.checkpoints import find_checkpoint
 from solo_hcsc.encoders.recorded import recorded_flags
@@ -19,7 +20,6 @@ from solo_hcsc.runs.encoders import load_encoder, load_method, load_tree
 from solo_hcsc.runs.run import open_run
 from solo_hcsc.runs.solo_learn import export_run
 from solo_hcsc.solo102 import make_encoder
-from solo_hcsc.data.sets import download_folder
 
 CPU = ["--accelerator", "cpu", "--num_workers", "0"]
 
@@ -27,7 +27,7 @@ CPU = ["--accelerator", "cpu", "--num_workers", "0"]
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_goes_there_and_back(method, custom, tmp_path):
     run = untrained_run(method, custom, tmp_path / "ours")
-    exported = export_run(open_run(run))
+    exported = export_run(open_run(run).encoder, open_run(run).content)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "args.json").write_text(exported.record)
     file = tmp_path / "theirs" / exported.name

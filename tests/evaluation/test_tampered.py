@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import save_file
 from tiny import only
 
+from solo_hcsc import load_encoder, load_tree, open_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.hcsc.hierarchy import KIND, Hierarchy
 from solo_hcsc.hcsc.tree_buffers import TreeBuffers
-from solo_hcsc import load_encoder, load_tree, open_run
 from solo_hcsc.runs.results import read_metrics
 
 

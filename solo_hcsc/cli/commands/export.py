@@ -24,7 +24,7 @@ def run(argv: Sequence[str]) -> None:
 
     opened = Run(files, flags.encoder, flags.encoder_args, flags.crop_size)
     card = partial(write_card, data_license=flags.data_license)
-    written = write_export(opened, flags.out, flags.format, flags.method, card)
+    written = write_export(opened.encoder, opened.content, flags.out, flags.format, flags.method, card)
     print(opened.encoder.taken)
     inside = "" if flags.format != EXPORTED_RUN else f"args.json and {written.checkpoint.name}, "
     print(f"{flags.format}: {written.path} ({inside}{written.megabytes})\nmodel card: {written.card}\nload it with:\n")
