@@ -19,7 +19,7 @@ from benchmarks import measure
 from benchmarks.browser import Tab, chromium
 from solo_hcsc.data.images import list_images, read_image
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.evaluation.embedding import Embeddings, _place
+from solo_hcsc.encoders.embedding import Embeddings, _place
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.report.explore import write_page
@@ -96,9 +96,9 @@ def make(folder: Path, images: int, prototypes: tuple[int, ...], args: Any) -> t
     places = _place(tree, vectors)
     groups = places.clusters[:, -1] % 10
     paths = [f"{group}/{number:05}.jpg" for number, group in enumerate(groups)]
-    labels: list[str | None] = [f"class {group}" for group in groups]
+    classes = tuple(f"class {group}" for group in range(10))
     outliers = places.similarities[:, 0] < np.quantile(places.similarities[:, 0], 0.02)
-    found = Embeddings(paths, labels, np.empty((images, 0)), places.clusters, places.similarities, outliers)
+    found = Embeddings(paths, np.empty((images, 0)), groups, classes, places.clusters, places.similarities, outliers)
     folder.mkdir()
     started = time.perf_counter()
     write_page(folder, found, Repeated(args.data_dir, images), Loading(batch_size=256, num_workers=2), "Benchmark")

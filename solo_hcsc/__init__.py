@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.version import __version__
 
 if TYPE_CHECKING:
+    from solo_hcsc.encoders.embedding import Embeddings
+    from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
-    from solo_hcsc.evaluation.embedding import Embeddings, embed
     from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn_accuracy
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
-    from solo_hcsc.runs.encoders import Encoder, RunTree, load_encoder, load_tree
+    from solo_hcsc.runs.methods import RunTree, load_tree
+    from solo_hcsc.runs.run import Run, embed, open_run
     from solo_hcsc.solo102.method import HCSC
     from solo_hcsc.trees.picking import Pick, pick
     from solo_hcsc.trees.spreading import spread
@@ -36,6 +38,7 @@ __all__ = [
     "Options",
     "Pick",
     "Processes",
+    "Run",
     "RunTree",
     "SelectiveCoding",
     "__version__",
@@ -47,6 +50,7 @@ __all__ = [
     "knn_accuracy",
     "load_encoder",
     "load_tree",
+    "open_run",
     "pick",
     "rankme",
     "spread",
@@ -55,18 +59,20 @@ __all__ = [
 
 _ROOMS = {
     "hcsc.options": ("Options",),
-    "hcsc.errors": ("ArgumentError",),
+    "errors": ("ArgumentError",),
     "hcsc.coding": ("SelectiveCoding", "Coded"),
     "hcsc.processes": ("Processes",),
     "hcsc.hierarchy": ("Hierarchy", "Level", "build_hierarchy"),
-    "hcsc.judging": ("rankme", "alignment", "uniformity", "dead_dimensions"),
-    "framework.method": ("HCSC",),
-    "evaluation.encoders": ("Encoder", "RunTree", "load_encoder", "load_tree"),
+    "hcsc.measures": ("rankme", "alignment", "uniformity", "dead_dimensions"),
+    "solo102.method": ("HCSC",),
+    "encoders.loading": ("Encoder", "load_encoder"),
+    "encoders.embedding": ("Embeddings",),
+    "runs.run": ("Run", "embed", "open_run"),
+    "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
-    "evaluation.embedding": ("Embeddings", "embed"),
     "evaluation.knn": ("knn_accuracy",),
-    "evaluation.picking": ("Pick", "pick"),
-    "evaluation.spreading": ("spread",),
+    "trees.picking": ("Pick", "pick"),
+    "trees.spreading": ("spread",),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

@@ -2,7 +2,12 @@
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from solo_hcsc.errors import MissingPackage
+
+if TYPE_CHECKING:
+    import pandas
 
 WIDEST = 110  # characters in a line of text; longer ones are hard to read
 
@@ -100,6 +105,15 @@ def narrowed(
         return [row[i] if len(row[i]) <= size else f"{row[i][: size - 1]}…" for i, size in places]
 
     return cut(header), list(map(cut, rows))
+
+
+def data_frame(values: Any) -> "pandas.DataFrame":
+    """Return rows or columns as a table of pandas, which is asked for where it is missing."""
+    try:
+        import pandas
+    except ImportError:
+        raise MissingPackage("tables are given as those of pandas, which is missing; run: pip install pandas") from None
+    return pandas.DataFrame(values)
 
 
 def score(value: float, digits: int = 3) -> str:

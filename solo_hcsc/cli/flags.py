@@ -29,14 +29,6 @@ from solo_hcsc.settings import (
 from solo_hcsc.trees.names import WAYS
 
 SCHEDULERS = ("reduce", "cosine", "warmup_cosine", "step", "exponential", "none")
-EXPORTS = {  # formats of `solo-hcsc export` that are a file, and how its name may end
-    "timm": (".safetensors", ".pth"),
-    "torchvision": (".safetensors", ".pth"),
-    "safetensors": (".safetensors",),
-    "onnx": (".onnx",),
-    "detectron2": (".pkl",),
-}
-EXPORTED_RUN = "solo-learn"  # the format that is a folder
 _LATER_METHODS = {"vibcreg": "1.0.3", "supcon": "1.0.4", "mocov3": "1.0.5", "mae": "1.0.6"}  # and solo-learn's release
 _LATER_ENCODERS = {"poolformer": "1.0.3", "convnext": "1.0.4", "wide_resnet": "1.0.4"}  # what their names begin with
 ONE = at_least(1)

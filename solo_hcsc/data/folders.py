@@ -105,6 +105,13 @@ class BareImages(ImagesWithoutLabels):
 
     classes: Sequence[str] = ()
 
+    @classmethod
+    def listed(cls, files: Sequence[str], transform: Callable) -> "BareImages":
+        """Take the images of a list of files instead of those in a folder."""
+        made = cls.__new__(cls)
+        made.root, made.images, made.left_out, made.transform = Path(), [*files], "", transform
+        return made
+
     def __getitem__(self, index: int) -> tuple[Any, int]:  # type: ignore[override]
         return super().__getitem__(index)[1:]
 

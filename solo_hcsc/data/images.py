@@ -130,7 +130,7 @@ def read_image(path: str) -> Image.Image:
             if long > _MOST_STRETCHED * short:
                 raise ValueError(f"its sides are {image.width} x {image.height}; cut it")
             image.load()
-            return _as_rgb(_upright(image))
+            return as_rgb(image)
     except DECODING_ERRORS as error:
         raise UnreadableImage(
             f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it, "
@@ -148,7 +148,9 @@ def _upright(image: Image.Image) -> Image.Image:
     return ImageOps.exif_transpose(image) if orientation in range(2, 9) else image
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Convert an image to 8-bit RGB as `read_image` does; `ValueError` where its pixels have no known range."""
+    image = _upright(image)
     if image.mode == "F":
         raise ValueError("its pixels are floating point numbers of unknown range; save it with 8 or 16 bits")
     if image.mode == "I" or image.mode.startswith("I;16"):

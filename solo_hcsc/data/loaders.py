@@ -226,6 +226,6 @@ class Loading:
         return {
             "batch_size": self.batch_size,
             "num_workers": self.num_workers,
-            "pin_memory": True,
+            "pin_memory": torch.cuda.is_available(),
             "worker_init_fn": leave_signals_to_parent,
         }

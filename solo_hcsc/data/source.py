@@ -16,13 +16,32 @@ DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom",
 
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
-_OWN_COLOURS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100")  # solo-learn's, whatever the flags say
 _OWN_SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96}  # of the images themselves, in pixels
 _LARGEST = 65_535  # pixels, of a JPEG
 _NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
 # What solo-learn normalises by: the deviation of red is its own, 0.228.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
-_CIFAR = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.243, 0.261]}
+_CIFAR = ((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261))
+# Mean and deviation that solo-learn normalises these data sets by, whatever the settings say.
+_OWN_COLOURS = {
+    "cifar10": _CIFAR,
+    "cifar100": _CIFAR,
+    "stl10": ((0.4914, 0.4823, 0.4466), (0.247, 0.243, 0.261)),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+    "imagenet100": (IMAGENET_MEAN, IMAGENET_STD),
+}
+# Settings of an `ImageSource` that a run or a command fills in.
+DEFAULTS: dict[str, Any] = {
+    "dataset": None,
+    "data_dir": Path("datasets"),
+    "train_dir": None,
+    "val_dir": None,
+    "crop_size": [224],
+    "mean": [*IMAGENET_MEAN],
+    "std": [*IMAGENET_STD],
+    "no_labels": False,
+    "class_level": None,
+}
 ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
 
 
@@ -80,7 +99,8 @@ class ImageSource:
     def of_folder(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of a folder, `data_dir` itself, seen as the run with the flags `trained` saw its own."""
         check_folder("--data_dir", flags.data_dir)
-        colours = _CIFAR if str(trained.get("dataset")).startswith("cifar") else {}
+        is_cifar = str(trained.get("dataset")).startswith("cifar")
+        colours = {name: [*values] for name, values in zip(("mean", "std"), _CIFAR, strict=True)} if is_cifar else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
         found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours, tell)
         return replace(found, whole=was_seen_whole(trained))
@@ -99,6 +119,11 @@ class ImageSource:
     def has_own_colours(self) -> bool:
         """Whether solo-learn normalises the data set by figures of its own, whatever `mean` and `std` say."""
         return self.dataset in _OWN_COLOURS
+
+    @property
+    def colours(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation of each colour that evaluations, like training, normalise these images with."""
+        return _OWN_COLOURS.get(self.dataset, (self.mean, self.std))
 
     @property
     def framework_name(self) -> str:

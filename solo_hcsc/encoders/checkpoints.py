@@ -3,6 +3,9 @@
 import math
 import pickle
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -11,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from solo_hcsc.encoders.recorded import EXPORTED, newest_checkpoints, written_at
+from solo_hcsc.encoders.recorded import EXPORTED, RunFiles, find_run, written_at
 from solo_hcsc.encoders.twins import without_twins
 from solo_hcsc.errors import UserError, on_one_line
 
@@ -39,10 +42,35 @@ _OF_SCHEDULERS = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint's file, read once, with what its run recorded."""
+
+    path: Path
+    recorded: Mapping[str, Any]  # its run's settings; empty for foreign weights
+    content: dict[str, Any]
+
+    @cached_property
+    def weights(self) -> dict[str, Any]:
+        """Return the named weights."""
+        return weights_in(self.content, self.path)
+
+
+def open_checkpoint(files: RunFiles) -> Checkpoint:
+    """Read the checkpoint of a run that got furthest, without the state of its optimisers."""
+    path = furthest(files)
+    content = {name: value for name, value in load_checkpoint(path).items() if name != "optimizer_states"}
+    return Checkpoint(path, files.settings, content)
+
+
+def furthest(files: RunFiles) -> Path:
+    """Return the checkpoint of a run that got furthest."""
+    return files.checkpoints[0] if len(files.checkpoints) == 1 else max(files.checkpoints, key=progress)
+
+
 def find_checkpoint(path: Path) -> Path:
     """Return the checkpoint itself, or the furthest one of the newest run below a folder, but for evaluations' runs."""
-    found = newest_checkpoints(path)
-    return found[0] if len(found) == 1 else max(found, key=progress)
+    return furthest(find_run(path))
 
 
 def progress(path: Path) -> tuple[float, float]:
@@ -60,7 +88,7 @@ def progress(path: Path) -> tuple[float, float]:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's contents, on the CPU."""
+    """Read a checkpoint's contents, on the CPU."""
     if not path.is_file():
         raise UserError(f"{path}: {'a folder; give a file' if path.is_dir() else 'there is no such checkpoint'}")
     if path.suffix == ".json":
@@ -95,7 +123,7 @@ def _empty(*args: Any) -> dict[Any, Any]:
 
 
 def _content(path: Path, mmap: bool = False) -> Any:
-    """What torch reads without running anything; of a scheduler, placeholders."""
+    """Read a file without running anything in it; put placeholders where a scheduler was."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError:
@@ -108,7 +136,7 @@ def _content(path: Path, mmap: bool = False) -> Any:
 
 
 def _named_code(path: Path) -> set[str]:
-    """The functions and classes in a file that torch does not know to be harmless; empty where torch cannot tell."""
+    """Return the functions and classes in a file that torch does not know to be harmless; none if it cannot tell."""
     try:
         return set(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     except _LOADING_ERRORS:
@@ -116,7 +144,7 @@ def _named_code(path: Path) -> set[str]:
 
 
 def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The named weights of a checkpoint, or of a file that has nothing else."""
+    """Return the named weights of a checkpoint, or of a file that has nothing else."""
     inner = checkpoint.get("state_dict", checkpoint.get("model", checkpoint))
     if not isinstance(inner, dict) or not any(isinstance(value, torch.Tensor) for value in inner.values()):
         raise UserError(f"{path}: not a checkpoint of a training run (it has no state_dict)")
@@ -130,12 +158,12 @@ def weights_in(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _is_stored(value: torch.Tensor) -> bool:
-    """Whether all numbers of a tensor are in its file: looking at the others may take hours."""
+    """Return whether all numbers of a tensor are in its file: looking at the others may take hours."""
     return value.device.type == "meta" or value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def _refusal(error: Exception) -> str:
-    """What torch's message means, which advises to load the file regardless."""
+    """Explain torch's message, which advises to load the file regardless."""
     message = str(error).strip()
     code = re.search(r"GLOBAL (\S+)", message)
     if code or "TorchScript" in message:
@@ -148,7 +176,7 @@ def _refusal(error: Exception) -> str:
 
 
 def finished_epochs(checkpoint: dict[str, Any]) -> int | None:
-    """How many epochs a checkpoint has behind it, one within an epoch without that one; None if it does not tell."""
+    """Return how many epochs a checkpoint has finished; None if it does not tell."""
     try:
         return int(checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
     except (LookupError, TypeError, ValueError):

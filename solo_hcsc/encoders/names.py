@@ -1,6 +1,7 @@
+"""Names of encoders: solo-learn's ten, and `timm/` before any of timm's."""
+
 ENCODERS = (
     *("resnet18", "resnet50", "vit_tiny", "vit_small", "vit_base", "vit_large"),
     *("swin_tiny", "swin_small", "swin_base", "swin_large"),
 )
 TIMM = "timm/"  # before the name of one of timm's models
-"""Names of encoders: solo-learn's ten, and `timm/` before any of timm's."""

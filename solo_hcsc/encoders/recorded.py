@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,47 @@ _KNOWN = (
 PRETRAINING, EVALUATION = "pretraining", "evaluation"  # what a run is, in its args.json
 
 
+@dataclass(frozen=True)
+class RunFiles:
+    """The checkpoints of a run, and its args.json: found once, read once."""
+
+    checkpoints: tuple[Path, ...]  # of one folder
+    settings: Mapping[str, Any]  # as our own runs record them; empty for foreign weights
+
+    @property
+    def folder(self) -> Path:
+        return self.checkpoints[0].parent
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether it is the run of an evaluation, whose checkpoint may have no encoder."""
+        return role_of(self.settings) == EVALUATION
+
+
+def find_run(path: str | Path) -> RunFiles:
+    """Find the newest run below a folder, but for evaluations' runs; or take the checkpoint that is given."""
+    path = Path(path)
+    if not path.is_dir():
+        if not path.exists():
+            raise UserError(
+                f"{path}: there is no such checkpoint; give a run's folder, its .ckpt file or a file of weights"
+            )
+        return RunFiles((path,), recorded_flags(path))
+    files = [file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()]
+    passed_over = set()
+    for newest in sorted(files, key=written_at, reverse=True):
+        if newest.parent not in passed_over:
+            beside = tuple(file for file in files if file.parent == newest.parent)
+            found = RunFiles(beside, recorded_flags(newest))
+            if not found.is_evaluation:
+                return found
+            passed_over.add(newest.parent)
+    raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder; {_instead(path)}")
+
+
 def newest_checkpoints(path: Path) -> list[Path]:
     """Return the checkpoint itself, or those of the newest run below a folder, but for evaluations' runs."""
-    if path.is_dir():
-        files = (file for suffix in _SUFFIXES for file in path.rglob(f"*{suffix}") if file.is_file())
-        found = [file for file in files if role_of(recorded_flags(file)) != EVALUATION]
-        if not found:
-            raise UserError(f"{path}: no checkpoint ({', '.join(_SUFFIXES)}) in this folder; {_instead(path)}")
-        newest = max(found, key=written_at).parent
-        return [file for file in found if file.parent == newest]
-    if not path.exists():
-        raise UserError(
-            f"{path}: there is no such checkpoint; give a run's folder, its .ckpt file or a file of weights"
-        )
-    return [path]
+    return list(find_run(path).checkpoints)
 
 
 def _instead(folder: Path) -> str:
@@ -56,7 +84,7 @@ def _first_files(folder: Path, most: int = 100) -> list[Path]:
 
 def flags_of_run(path: Path) -> dict[str, Any]:
     """Return the flags of the run that a checkpoint is of, or of the newest run below a folder."""
-    return recorded_flags(newest_checkpoints(path)[0])
+    return dict(find_run(path).settings)
 
 
 def written_at(path: Path) -> float:

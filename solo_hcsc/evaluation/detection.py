@@ -266,8 +266,8 @@ class Detection:
             "crop_size": self.flags.min_size_test,
         }
         seconds = time.monotonic() - self.started
-        result = Result(NAME, self.flags.method, data, metrics, settings, seconds)
-        result.write(self.run.checkpoints.folder / f"{NAME}.json", self.encoder, line)
+        result = Result(NAME, metrics, settings, data, method=self.flags.method, seconds=seconds)
+        result.of(self.encoder, line).save(self.run.checkpoints.folder / f"{NAME}.json")
 
 
 def shown(figures: Mapping[str, Mapping[str, float]], images: int) -> str:

@@ -26,9 +26,9 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign, RoIAlign
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
+from solo_hcsc.encoders.make import as_timm
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.runs.encoders import Encoder
-from solo_hcsc.runs.export import timm_model
 
 Found = list[dict[str, torch.Tensor]]
 C4_ANCHORS = (32, 64, 128, 256, 512)  # pixels of a side
@@ -395,7 +395,7 @@ def feature_maps(encoder: Encoder) -> nn.Module:
 
 
 def _features_only(encoder: Encoder) -> nn.Module:
-    name, settings = timm_model(encoder)
+    name, settings = as_timm(encoder.name, encoder.settings)
     for more in _ANY_SIZE:
         try:
             return timm.create_model(name, features_only=True, **settings | more)

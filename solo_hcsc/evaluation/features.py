@@ -1,10 +1,8 @@
 """Features of a frozen encoder: which checkpoint, which images, on which device."""
 
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,10 +10,13 @@ from torch.utils.data import Dataset
 
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource, class_folders
+from solo_hcsc.encoders.checkpoints import open_checkpoint
+from solo_hcsc.encoders.embedding import choose_device
+from solo_hcsc.encoders.loading import Encoder, encoder_in
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.progress import note, say, watch
-from solo_hcsc.runs.encoders import Encoder, load_encoder, load_projector
+from solo_hcsc.progress import note, watch
+from solo_hcsc.runs.methods import load_projector
 
 Module = Callable[[torch.Tensor], torch.Tensor]
 
@@ -41,47 +42,16 @@ class FeatureSettings:
     accelerator: str
 
 
-def choose_labels(source: ImageSource, flags: Namespace, trained: Mapping[str, Any]) -> ImageSource:
-    """The images of the split, without labels where there are none or none are wanted; says so."""
-    located = source.with_split(flags.split)
-    if flags.no_labels and not located.in_folders:
-        raise UserError(f"`no_labels`: `dataset` {source.dataset} is not read from folders; leave it out")
-    if flags.no_labels and flags.class_level is not None:
-        raise UserError("`no_labels`: `class_level` says which folders are the classes; leave one of the two out")
-    if flags.no_labels:
-        why = "--no_labels"
-    elif "class_level" in flags.typed or not located.in_folders:
-        return located
-    elif not class_folders(located.folder(flags.split)):
-        why = f"{located.folder(flags.split)} has no class folders"
-    elif trained.get("no_labels") and same_data(source, trained, f"{flags.split}_dir"):
-        why = "the run was pretrained with `no_labels`; `class_level` 1 takes the folders for classes"
-    else:
-        return located
-    say(f"without labels: {why}")
-    return replace(located, no_labels=True)
-
-
-def same_data(source: ImageSource, trained: Mapping[str, Any], *settings: str) -> bool:
-    """Whether the images are the run's, and as in its flags also in further settings."""
-    return (
-        source.dataset == trained.get("dataset")
-        and source.data_dir.resolve() == Path(str(trained.get("data_dir"))).resolve()
-        and all(str(getattr(source, setting)) == str(trained.get(setting)) for setting in settings)
-    )
-
-
 class Frozen:
     """A checkpoint's encoder, or its encoder and projector, on the device that the flags ask for."""
 
     def __init__(self, settings: FeatureSettings, crop_size: int) -> None:
         self.device = choose_device(settings.accelerator)
-        self.encoder: Encoder = load_encoder(
-            settings.pretrained_feature_extractor, settings.encoder, crop_size, settings.encoder_args
-        )
+        self.checkpoint = open_checkpoint(find_run(settings.pretrained_feature_extractor))
+        self.encoder: Encoder = encoder_in(self.checkpoint, settings.encoder, crop_size, settings.encoder_args)
         module = self.encoder.module
         if settings.features == "projector":
-            module = nn.Sequential(module, load_projector(self.encoder))
+            module = nn.Sequential(module, load_projector(self.checkpoint))
         self.module = module.eval().to(self.device)
 
     def of(self, dataset: Dataset, loading: Loading, title: str) -> Features:
@@ -91,7 +61,7 @@ class Frozen:
         """From the encoder's features to those of a kind: `backbone`, themselves, or `projector`."""
         if kind == "backbone":
             return lambda features: features
-        projector = load_projector(self.encoder).eval().to(self.device)
+        projector = load_projector(self.checkpoint).eval().to(self.device)
 
         def project(features: Features) -> Features:
             x = features_of(lambda part: projector(part.to(self.device)), features.x)
@@ -150,10 +120,3 @@ def features_of(module: Module, images: torch.Tensor, batch_size: int = 256) -> 
         torch.Size([5, 12])
     """
     return torch.cat([module(part).float().cpu() for part in images.split(batch_size)])
-
-
-def choose_device(accelerator: str) -> torch.device:
-    gpu = torch.cuda.is_available()
-    if accelerator == "gpu" and not gpu:
-        raise UserError("`accelerator` gpu: there is no GPU here; use `accelerator` cpu")
-    return torch.device("cuda" if gpu and accelerator != "cpu" else "cpu")

@@ -100,8 +100,9 @@ def evaluate(
             "deviations": voting.deviations(kind),
         }
         metrics = named_accuracies(tops, best.accuracies)
-        result = Result(evaluation, settings.method, data, metrics, said, time.monotonic() - started)
-        result.write(files[kind], encoder, invocation)
+        seconds = time.monotonic() - started
+        result = Result(evaluation, metrics, said, data, method=settings.method, seconds=seconds)
+        result.of(encoder, invocation).save(files[kind])
         shown = [name for name in ("distance", "temperature") if len({row.way[name] for row in rows}) > 1]
         if len(heads) > 1:
             print(f"{kind} features:")

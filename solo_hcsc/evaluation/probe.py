@@ -253,8 +253,8 @@ class Probe:
                 recorded["features"] = "cached, without augmentation"
             seconds = time.monotonic() - self.started
             described = {**trained.data, **data}
-            result = Result(self.evaluation, self.flags.method, described, metrics, recorded, seconds)
-            result.write(trained.run.folder / f"{self.evaluation}.json", self.encoder, self.invocation)
+            result = Result(self.evaluation, metrics, recorded, described, method=self.flags.method, seconds=seconds)
+            result.of(self.encoder, self.invocation).save(trained.run.folder / f"{self.evaluation}.json")
             print(table(header, rows))
             print("; ".join(filter(None, [f"of {trained.data['val_images']} images", remark])))
             if self.cached:

@@ -20,7 +20,7 @@ def as_vectors(value: Any, argument: str) -> np.ndarray:
 
     Args:
         value: (N, D), a tensor on any device, a NumPy array or what NumPy reads as one, or an object with such
-            `embeddings`, as `embed` returns it.
+            `vectors`, as `embed` returns it.
         argument: what the caller's argument is called, for the message.
 
     Example:
@@ -30,7 +30,7 @@ def as_vectors(value: Any, argument: str) -> np.ndarray:
         Traceback (most recent call last):
         solo_hcsc.errors.ArgumentError: `features` is str: give a tensor, a NumPy array or `Embeddings` (N, D)
     """
-    given = getattr(value, "embeddings", value)
+    given = getattr(value, "vectors", value)
     wrong = f"`{argument}` is {type(value).__name__}: give a tensor, a NumPy array or `Embeddings` (N, D)"
     if isinstance(given, torch.Tensor):
         if given.layout != torch.strided or given.is_complex():

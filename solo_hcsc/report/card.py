@@ -7,56 +7,56 @@ from typing import Any
 
 from markupsafe import Markup
 
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders.export import Exportable, Exported
 from solo_hcsc.errors import on_one_line
 from solo_hcsc.report import summary, templating
-from solo_hcsc.runs.export import Exported, Subject
 from solo_hcsc.runs.results import results_of
-from solo_hcsc.solo102.datasets import View
 from solo_hcsc.version import __version__
 
 _COLUMNS = ("evaluation", "setting", "data", "classes", "images", "crop", "measure", "value", "paper")
 _UNKNOWN = "not known"
 
 
-def write_card(subject: Subject, exported: Exported, kind: str, file: str, data_license: str | None) -> str:
+def write_card(exportable: Exportable, exported: Exported, kind: str, file: str, data_license: str | None) -> str:
     """Write the model card: what the file is, how to use it, and what evaluations found for its checkpoint.
 
     Args:
-        subject: The encoder in the file.
+        exportable: The encoder in the file.
         exported: The file's content.
         kind: Its format.
         file: Its name, without folders.
         data_license: Licence of the training images.
     """
-    encoder = subject.encoder
+    encoder = exportable.encoder
     trained = encoder.trained_with
     facts = {
         "file": f"{file}, for {kind}",
         "SHA-256": sha256(exported.content).hexdigest(),
         "encoder": f"{encoder.name}{_settings(encoder.settings)}",
-        "features": f"{subject.features.shape[1]} per image",
-        "method": subject.method,
+        "features": f"{exportable.features.shape[1]} per image",
+        "method": exportable.method,
         **({"trained with": "true labels (oracle); not self-supervised"} if trained.get("oracle_labels") else {}),
         **({"started from": Path(str(start)).name} if (start := trained.get("init_weights")) else {}),
         **({"preset": trained["preset"]} if "preset" in trained else {}),  # which only HCSC has
         "epochs trained": _epochs(encoder.epochs, trained.get("max_epochs")),
         "data": _data(trained),
         "licence of the data": data_license or "not given",
-        "resize": _resize(subject.view),
-        "crop size": f"{subject.view.crop_size} x {subject.view.crop_size} pixels, RGB",
-        "mean": _listed(subject.view.mean),
-        "standard deviation": _listed(subject.view.std),
+        "resize": _resize(exportable.view),
+        "crop size": f"{exportable.view.crop_size} x {exportable.view.crop_size} pixels, RGB",
+        "mean": _listed(exportable.view.mean),
+        "standard deviation": _listed(exportable.view.std),
         "made by": f"solo_hcsc {__version__}",
     }
     rows = summary.summarise(results_of(encoder.checkpoint, encoder.fingerprint), encoder.checkpoint.parent)
     return templating.render(
         "card.md.j2",
-        title=_text(f"{encoder.name} trained with {subject.method or 'an unknown method'}"),
+        title=_text(f"{encoder.name} trained with {exportable.method or 'an unknown method'}"),
         facts={name: _text(value or _UNKNOWN) for name, value in facts.items()},
         code=Markup(exported.code_for(file)),
         language=exported.language,
-        transform=Markup(subject.view.code),
-        colours_known=subject.view.mean is not None,
+        transform=Markup(exportable.view.code),
+        colours_known=exportable.view.mean is not None,
         figures=Markup(summary.markdown(rows, _COLUMNS).strip()) if rows else "",
         warnings=[_text(warning) for warning in encoder.warnings],
     )

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset, Subset
 
 from solo_hcsc.data.folders import short_names, with_transform
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.evaluation.embedding import Embeddings
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.progress import watch
 from solo_hcsc.report.templating import render
 from solo_hcsc.trees.mislabelled import find_suspects
@@ -92,7 +92,7 @@ def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loadi
 
     Args:
         folder: where; it is there.
-        found: the images' paths, labels and places in a tree. Its embeddings are not looked at.
+        found: the images' paths, labels and places in a tree. Its vectors are not looked at.
         dataset: the same images, read by a transform.
         loading: how they are read.
         title: of the page.
@@ -106,7 +106,8 @@ def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loadi
     order = tree_order(found.clusters, found.similarities)
     paths, outliers = [found.paths[i] for i in order], np.flatnonzero(found.outliers[order])
     clusters, similarities = found.clusters[order], found.similarities[order]
-    names, labels = _classes(found.labels, order)
+    names = list(found.classes)
+    labels = np.full(len(order), -1) if found.labels is None else found.labels[order]
     levels = [nodes_of(level + 1, clusters[:, level], similarities[:, level]) for level in range(clusters.shape[1])]
     levels.reverse()  # the page goes down
     classes = [counts for nodes in levels for counts in _class_counts(nodes, labels)]
@@ -141,15 +142,6 @@ def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loadi
     }
     (folder / "index.html").write_text(_page(title, tree), encoding="utf-8")
     return len(classes)
-
-
-def _classes(labels: Sequence[str | None] | None, order: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return the classes' names, and the number (N,) of each image's, in order; -1 for none."""
-    if labels is None:
-        return [], np.full(len(order), -1)
-    names = sorted({label for label in labels if label is not None})
-    numbers = {name: number for number, name in enumerate(names)}
-    return names, np.array([-1 if labels[i] is None else numbers[labels[i]] for i in order])
 
 
 def _class_counts(nodes: Nodes, labels: np.ndarray) -> list[list[int]]:

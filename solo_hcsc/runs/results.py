@@ -8,15 +8,21 @@ import math
 import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.files import read_json, try_writing, write_whole
+from solo_hcsc.tables import data_frame, score, table
 
 if TYPE_CHECKING:  # these need torch, which a summary of results does without
+    import pandas
+
     from solo_hcsc.data.images import Skipped
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.runs.encoders import Encoder
@@ -40,44 +46,128 @@ class Invocation:
         return f"solo-hcsc {self.command} {shlex.join(self.argv)}".rstrip()
 
 
-@dataclass(frozen=True)
+_ORIGIN = ("checkpoint", "checkpoint_sha256", "pretraining", "warnings", "command", "flags")  # entries of a file
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
-    """What an evaluation found, and all that it takes to repeat it."""
+    """Hold what an evaluation found, and all that it takes to repeat it.
+
+    Args:
+        evaluation: its name, such as `knn`.
+        metrics: the figures to compare by.
+        settings: how it was done.
+        data: which images, how many, of how many classes; `name` is the data set's.
+        rows: one for each way that was tried, each level or class; a list in a row has a value for each draw.
+        columns: which entries of the rows `table` shows, in order, and their headings; all if not given.
+        digits: after the point, in the table.
+        method: what the encoder was pretrained with.
+        seconds: how long it took.
+        origin: the checkpoint and the command, as `of` and `load` add them; empty for features in memory.
+        versions: of the packages that computed it.
+
+    Example:
+        >>> found = Result("knn", {"acc1": 75.0}, rows=[{"k": 20, "acc1": 75.0}], columns={"k": "k", "acc1": "top-1 %"})
+        >>> print(found.table())
+         k  top-1 %
+        --  -------
+        20    75.00
+    """
 
     evaluation: str
-    method: str | None
-    data: Mapping[str, Any]
-    metrics: Mapping[str, float]  # the figures to compare by
-    settings: Mapping[str, Any]
-    seconds: float
+    metrics: Mapping[str, float]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=lambda: {"name": "arrays"})
+    rows: Sequence[Mapping[str, Any]] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    digits: int = 2
+    method: str | None = None
+    seconds: float = 0.0
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=lambda: versions())
 
-    def write(self, file: Path, encoder: "Encoder", invocation: Invocation) -> None:
+    def table(self) -> str:
+        """Return the rows as text; the metrics where there are no rows."""
+        rows = self.rows or [self.metrics]
+        columns = self.columns if self.rows and self.columns else dict.fromkeys(dict.fromkeys(chain(*rows)))
+        header = [heading or name for name, heading in columns.items()]
+        return table(header, [[self._cell(row.get(name), name) for name in columns] for row in rows])
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the rows as a table of pandas; the metrics where there are no rows."""
+        return data_frame(self.rows or [self.metrics])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{name} {self._cell(value, name)}" for name, value in self.metrics.items())
+        return f"{self.evaluation}: {figures}\n{self.table()}"
+
+    def _cell(self, value: Any, name: str) -> str:
+        """Format a setting as it was given, a figure with its digits, those of several draws by mean and deviation."""
+        if isinstance(value, list | tuple) and value:
+            return f"{score(mean(value), self.digits)} ± {score(pstdev(value), self.digits)}"
+        if value is None or value != value:
+            return "-"
+        return score(value, self.digits) if isinstance(value, float) and name not in self.settings else str(value)
+
+    def of(self, encoder: "Encoder", invocation: Invocation | None = None) -> "Result":
+        """Return the same result with the checkpoint of which it is, and the command that asked for it."""
         trained = encoder.trained_with
-        content = {
-            "evaluation": self.evaluation,
-            "method": trained.get("method") or self.method,
-            "dataset": self.data["name"],
-            "metrics": self.metrics,
-            "settings": self.settings,
-            "data": self.data,
+        origin = {
             "checkpoint": str(encoder.checkpoint),
             "checkpoint_sha256": encoder.fingerprint,
             "pretraining": _pretraining(trained, encoder),
             "warnings": list(encoder.warnings),
-            "seconds": round(self.seconds, 1),
-            "command": invocation.line,
-            "flags": list(invocation.argv),
-            "versions": versions(),
         }
-        write_whole(file, json.dumps(content, indent=2, default=str) + "\n")
+        if invocation is not None:
+            origin |= {"command": invocation.line, "flags": list(invocation.argv)}
+        return replace(self, method=trained.get("method") or self.method, origin=origin)
+
+    def save(self, file: str | Path) -> Path:
+        """Write a JSON file, which is never half there, and return its path; `load` reads it."""
+        unknown: dict[str, Any] = {"checkpoint": "", "checkpoint_sha256": "", "pretraining": {}, "warnings": []}
+        origin = {**unknown, "command": "", "flags": [], **self.origin}
+        content = {
+            "evaluation": self.evaluation,
+            "method": self.method,
+            "dataset": self.data["name"],
+            "metrics": self.metrics,
+            "settings": self.settings,
+            "data": self.data,
+            **origin,
+            "seconds": round(self.seconds, 1),
+            "versions": self.versions,
+            "rows": [dict(row) for row in self.rows],
+            "columns": self.columns,
+            "digits": self.digits,
+        }
+        write_whole(Path(file), json.dumps(content, indent=2, default=str) + "\n")
+        return Path(file)
+
+    @classmethod
+    def load(cls, file: str | Path) -> "Result":
+        """Read what `save` wrote."""
+        content = read_json(Path(file))
+        try:
+            known = {item.name: content[item.name] for item in fields(cls) if item.name in content}
+            return cls(**known, origin={name: content[name] for name in _ORIGIN if name in content})
+        except (TypeError, KeyError) as error:
+            raise UserError(f"{file}: not a result that an evaluation wrote ({error})") from error
 
 
 def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Path:
     """Where a checkpoint's result goes: beside it, a file for each evaluation and data set; tried before the work."""
-    data = f"custom-{source.data_dir.resolve().name}" if source.dataset == "custom" else source.dataset
-    file = checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
+    file = beside(checkpoint, evaluation, source.dataset, source.data_dir)
     try_writing(file, "copy the checkpoint elsewhere")
     return file
+
+
+def beside(checkpoint: Path, evaluation: str, dataset: str, data_dir: Any = None) -> Path:
+    """Return the file of a checkpoint's result."""
+    data = f"custom-{Path(data_dir).resolve().name}" if dataset == "custom" else dataset
+    return checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
 
 
 def describe_data(

@@ -5,20 +5,22 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.encoders.checkpoints import load_checkpoint
+from solo_hcsc.encoders.checkpoints import Checkpoint
+from solo_hcsc.encoders.export import Exported
 from solo_hcsc.encoders.hydra_settings import nested_flags
+from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.names import TIMM
-from solo_hcsc.encoders.recorded import EXPORTED, recorded_flags
+from solo_hcsc.encoders.recorded import EXPORTED
 from solo_hcsc.encoders.twins import OURS, THEIRS
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS
-from solo_hcsc.runs.encoders import load_method
-from solo_hcsc.runs.export import Exported, Subject
+from solo_hcsc.runs.methods import method_in
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.solo_version import HYDRA
 
@@ -42,43 +44,42 @@ class ExportedRun:
     checkpoint: Exported
 
 
-def export_run(subject: Subject) -> ExportedRun:
-    """One of our runs as one of solo-learn 1.0.6; refuses what that has not.
+def export_run(encoder: Encoder, checkpoint: Checkpoint) -> ExportedRun:
+    """Write one of our runs as one of solo-learn 1.0.6; refuse what that has not.
 
     Args:
-        subject: The run's encoder. Method, projector and tree are read from the same checkpoint.
+        encoder: its encoder.
+        checkpoint: its checkpoint, of which method, projector and tree are read.
     """
-    encoder = subject.encoder
-    flags = recorded_flags(encoder.checkpoint)
-    _check(subject, flags)
-    model = load_method(encoder.checkpoint)
+    flags = checkpoint.recorded
+    _check(checkpoint.path, flags, encoder.name)
+    model = method_in(checkpoint)
     name = f"{flags['method']}.ckpt"  # without the = of our own names, which Hydra's command line would want quoted
     commands = _COMMANDS.format(
-        dataset=subject.encoder.trained_with["dataset"].replace("digits", "custom"),
+        dataset=flags["dataset"].replace("digits", "custom"),
         encoder=encoder.name,
         method=flags["method"],
         file=name,
     )
     content = io.BytesIO()
-    torch.save(_checkpoint(model, load_checkpoint(encoder.checkpoint)), content)
+    torch.save(_checkpoint(model, checkpoint.content), content)
     record = json.dumps(_record(model, flags), indent=2) + "\n"
     return ExportedRun(record, name, Exported(content.getvalue(), commands, "bash"))
 
 
-def _check(subject: Subject, flags: Mapping[str, Any]) -> None:
-    path = subject.encoder.checkpoint
+def _check(path: Path, flags: Mapping[str, Any], encoder: str) -> None:
     if "solo_learn" in flags:
         raise UserError(f"`format` solo-learn: {path} is of solo-learn {HYDRA} already; give its scripts that run")
     if path.suffix == EXPORTED or "dataset" not in flags:
         raise UserError(f"`format` solo-learn: {path} has no args.json of a pretraining run beside it")
-    if subject.encoder.name.startswith(TIMM):
-        raise UserError(f"`format` solo-learn: solo-learn {HYDRA} has no {subject.encoder.name}; take timm or onnx")
+    if encoder.startswith(TIMM):
+        raise UserError(f"`format` solo-learn: solo-learn {HYDRA} has no {encoder}; take timm or onnx")
     if flags.get("method") not in METHODS:
         raise UserError(f"`format` solo-learn: solo-learn {HYDRA} has no method {flags.get('method')}; take another")
 
 
 def _record(model: LightningModule, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The config; HCSC's options as they were resolved."""
+    """Return the config, with HCSC's options as they were resolved."""
     own = [name for name in inspect.signature(type(model).__init__).parameters if name in flags]
     if not isinstance(model, HCSC):
         return nested_flags(flags, own)

@@ -1,153 +1,31 @@
-"""Encoders: solo-learn's ten, and as `timm/NAME` every model of timm that makes one feature vector of an image."""
+"""timm's models as encoders of solo-learn's methods, and the functions of `encoders/make.py` by their earlier names."""
 
-from ast import literal_eval
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial, wraps
-from importlib import import_module
 from typing import Any
 
-import timm
-import torch
 from solo.methods.base import BaseMethod
 from torch import nn
 
-from solo_hcsc.encoders.names import ENCODERS, TIMM
-from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.settings import nearest
-from solo_hcsc.solo102.repairs.fix import bare_method
-
-# What makes a model with position embeddings take another image size than its own, and then images of several sizes.
-# Other models, convolutions for one, know neither.
-_SIZES: tuple[Callable[[int], dict[str, Any]], ...] = (
-    lambda size: {"img_size": size},
-    lambda size: {"img_size": size, "dynamic_img_size": True},
-    lambda size: {},
+from solo_hcsc.encoders.make import (  # noqa: F401  taken from here until their callers are moved
+    key_values,
+    make_encoder,
+    timm_colours,
+    timm_encoder,
+    timm_settings,
 )
-# What would give it weights, another head or other files; a recorded run or an exported file may not either.
-_NOT_TAKEN = ("pretrained", "num_classes", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
-_SOLO_LEARNS = tuple(name for name in ENCODERS if not name.startswith("resnet"))  # which it registers with timm
-
-
-def make_encoder(name: str, settings: dict[str, Any]) -> nn.Module:
-    """The encoder itself, with random weights: `encoder(images)` gives features (B, D) of images (B, 3, H, W).
-
-    `settings` are solo-learn's `backbone_args`, or for timm's models the keyword arguments of `timm.create_model`.
-    """
-    if name.startswith(TIMM):
-        return _timm_encoder(name, **settings)
-    encoder: nn.Module = bare_method(BaseMethod, encoder=name, backbone_args=settings).encoder
-    return encoder
-
-
-def _timm_encoder(name: str, **settings: Any) -> nn.Module:
-    model = timm.create_model(name.removeprefix(TIMM), num_classes=0, **settings)
-    # solo-learn takes the width of its projectors from here; timm's own may be that of the layer below the last one.
-    model.num_features = getattr(model, "head_hidden_size", None) or model.num_features
-    return model
-
-
-def timm_settings(name: str, given: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
-    """What `timm.create_model` takes besides what is given, to make a vector of images of each size (in pixels).
-
-    The model is tried on torch's meta device, which computes shapes only: neither weights nor data are needed.
-    """
-    short = name.removeprefix(TIMM)
-    if not timm.is_model(short) or short in _SOLO_LEARNS:
-        near = nearest(short.partition(".")[0], sorted({*timm.list_models()} - {*_SOLO_LEARNS}), TIMM)
-        raise UserError(f"`encoder` {name}: timm {timm.__version__} has no such model; {near or 'see its list_models'}")
-    if refused := [key for key in _NOT_TAKEN if key in given]:
-        raise UserError(f"`encoder_args` {refused[0]}: not taken; `init_weights` gives an encoder its weights")
-    why_not, unmade = "", ""
-    for size in _SIZES:
-        settings = size(sizes[0]) | dict(given)
-        try:
-            with torch.device("meta"):
-                model = _timm_encoder(name, **settings).eval()
-        except Exception as error:  # of any of timm's thousand models
-            unmade = f"timm cannot make it ({_first_line(error)})"
-            continue
-        found = next(filter(None, (_refusal(model, side) for side in sizes)), None)
-        if found is None:
-            return settings
-        why_not = why_not or found
-    shown = f" `encoder_args` {' '.join(f'{key}={value}' for key, value in given.items())}" if given else ""
-    raise UserError(f"`encoder` {name}{shown}: {why_not or unmade}")
-
-
-def _refusal(model: nn.Module, side: int) -> str | None:
-    """Why the model on the meta device makes no vector of an image of this size."""
-    try:
-        with torch.no_grad():
-            out = model(torch.empty(2, 3, side, side, device="meta"))
-    except Exception as error:
-        reason = _first_line(error)
-        return f"fails on images of {side} px ({reason}); choose another `crop_size`, `encoder` or `encoder_args`"
-    if isinstance(out, torch.Tensor) and out.shape == (2, model.num_features):
-        return None
-    found = f"features of shape {tuple(out.shape[1:])}" if isinstance(out, torch.Tensor) else f"a {type(out).__name__}"
-    return f"makes {found} of an image, not one vector; choose another model, or the default of its global_pool"
-
-
-def _first_line(error: Exception) -> str:
-    return on_one_line((str(error).strip() or type(error).__name__).splitlines()[0])[:150]
-
-
-def key_values(args: Sequence[str]) -> dict[str, Any]:
-    """`drop_path_rate=0.1 act_layer=relu` as Python values; what is no literal is a word."""
-    found = {}
-    for key, _, value in (arg.partition("=") for arg in args):
-        try:
-            found[key] = literal_eval(value)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            found[key] = value
-    return found
-
-
-def timm_weights(name: str) -> dict[str, torch.Tensor]:
-    """timm's own pretrained weights of a model, from its cache or hub."""
-    short = name.removeprefix(TIMM)
-    if not timm.is_model_pretrained(short):
-        raise UserError(f"`init_weights` timm: timm {timm.__version__} has no weights of {short}; give a file of them")
-    try:
-        return dict(timm.create_model(short, pretrained=True).state_dict())
-    except Exception as error:  # of the hub's client, of the network below it, or of a broken cache
-        raise UserError(
-            f"`init_weights` timm: the weights of {short} cannot be fetched ({_first_line(error)}); give a file of them"
-        ) from error
-
-
-def timm_colours(name: str) -> dict[str, tuple[float, ...]]:
-    """The mean and std with which timm's own weights of a model were trained."""
-    config = timm.get_pretrained_cfg(name.removeprefix(TIMM))
-    return {} if config is None else {"mean": tuple(config.mean), "std": tuple(config.std)}
-
-
-def tf_twin(name: str) -> str | None:
-    """timm's model of the same weights with TensorFlow's padding and batch norm, as `timm/NAME`; None without one."""
-    twin = f"tf_{name.removeprefix(TIMM)}"
-    return f"{TIMM}{twin}" if name.startswith(TIMM) and timm.is_model(twin) else None
-
-
-def adapted(model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:
-    """A timm model's weights as timm itself would load them: old names mended, position embeddings resampled."""
-    convert = getattr(import_module(type(model).__module__), "checkpoint_filter_fn", None)
-    if convert is None:
-        return weights
-    try:
-        return dict(convert(dict(weights), model))
-    except Exception:  # weights of something else
-        return weights
+from solo_hcsc.encoders.names import TIMM
 
 
 def _with_timm(original: Callable[..., None]) -> Callable[..., None]:
-    """solo-learn's constructor, which asserts that an encoder is one of its ten."""
+    """Wrap solo-learn's constructor, which asserts that an encoder is one of its ten."""
 
     @wraps(original)
     def __init__(self: Any, encoder: str, num_classes: int, backbone_args: dict[str, Any], **kwargs: Any) -> None:
         if not encoder.startswith(TIMM):
             return original(self, encoder=encoder, num_classes=num_classes, backbone_args=backbone_args, **kwargs)
         original(self, encoder="resnet18", num_classes=num_classes, backbone_args={}, **kwargs)
-        self.base_model = partial(_timm_encoder, encoder)  # of which a method with momentum makes a second one
+        self.base_model = partial(timm_encoder, encoder)  # of which a method with momentum makes a second one
         self.backbone_args = backbone_args
         self.encoder_name = "timm"  # in which it looks for resnet and swin
         self.encoder = self.base_model(**backbone_args)

@@ -13,9 +13,8 @@ from tiny import make_images, resident, run_here
 from trees import checkpoint_of
 
 import solo_hcsc
-from solo_hcsc.cli.commands import embed
-from solo_hcsc.evaluation import plane
-from solo_hcsc.evaluation.embedding import Embeddings
+from solo_hcsc.encoders import table as table_file
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.trees.neighbours import StoredRows
 
 SMALL = ["--accelerator", "cpu", "--num_workers", 0, "--batch_size", 8]
@@ -33,11 +32,11 @@ def written(hcsc_run, tmp_path_factory):
 def test_table_and_array_are_the_functions(written, hcsc_run, images):
     table, array = pandas.read_parquet(written / "embeddings.parquet"), np.load(written / "embeddings.npy")
     found = solo_hcsc.embed(hcsc_run, accelerator="cpu", batch_size=8)
-    assert sorted(file.name for file in written.iterdir()) == sorted(embed.NAMES)
+    assert sorted(file.name for file in written.iterdir()) == sorted(table_file.NAMES)
     assert table.columns.tolist() == ["path", "label", "embedding", *TREE, "x", "y", "neighbours"]
-    assert (table.path.tolist(), table.label.tolist()) == (found.paths, found.labels)
+    assert (table.path.tolist(), table.label.tolist()) == (found.paths, found.names)
     assert np.array_equal(np.stack(table.embedding), array)
-    assert np.allclose(array, found.embeddings, atol=1e-5)
+    assert np.allclose(array, found.vectors, atol=1e-5)
     assert np.array_equal(table[["cluster_1", "cluster_2"]], found.clusters)
     assert np.allclose(table[["similarity_1", "similarity_2"]], found.similarities, atol=1e-5)
     assert table.outlier.tolist() == found.outliers.tolist()
@@ -71,7 +70,7 @@ def test_any_folder_will_do_and_an_earlier_table_is_replaced(images, hcsc_run, t
     assert np.load(tmp_path / "out" / "embeddings.npy").shape == (20, len(table.embedding[0]))
     out = capsys.readouterr().out
     assert "without labels: " in out
-    assert f"images/s: {', '.join(embed.NAMES)} in {tmp_path / 'out'}" in out
+    assert f"images/s: {', '.join(table_file.NAMES)} in {tmp_path / 'out'}" in out
     assert f"pandas.read_parquet('{tmp_path / 'out' / 'embeddings.parquet'}')" in out
 
 
@@ -91,16 +90,16 @@ def rows_of(file: Path, images: int, size: int) -> Embeddings:
     for start in range(0, images, 10_000):
         rows[start : start + 10_000] = np.random.default_rng(start).normal(size=(1, size))
     del rows
-    labels = [None if number < 10 else "a" for number in range(images)]
-    return Embeddings([f"{number}.png" for number in range(images)], labels, StoredRows(file))
+    labels = np.where(np.arange(images) < 10, -1, 0)
+    return Embeddings([f"{number}.png" for number in range(images)], StoredRows(file), labels, ("a",))
 
 
 def test_blocks_make_the_same_table_as_one_block(tmp_path):
     rows = np.random.default_rng(0).normal(size=(23, 4)).astype("float32")
-    found = Embeddings([str(number) for number in range(23)], [None] * 10 + ["a"] * 13, rows)
+    found = Embeddings([str(number) for number in range(23)], rows, np.array([-1] * 10 + [0] * 13), ("a",))
     tables = []
     for size in (23, 5):
-        embed.write_table(tmp_path / "table", embed.blocks(found, "pca", 2, size), 23)
+        table_file.write_table(tmp_path / "table", table_file.blocks(found, "pca", 2, size), 23)
         tables.append(pandas.read_parquet(tmp_path / "table"))
     whole, streamed = tables
     assert streamed.label.isna().sum() == 10
@@ -115,7 +114,7 @@ def test_blocks_make_the_same_table_as_one_block(tmp_path):
 def test_memory_does_not_grow_with_the_images(tmp_path):
     """A table of 205 MB, written with the memory of a few blocks of 2 MB."""
     found = rows_of(tmp_path / "rows.npy", images=100_000, size=512)
-    parts = embed.blocks(found, None, 0, 1024)
+    parts = table_file.blocks(found, None, 0, 1024)
     parts, before, peaks = chain([next(parts)], parts), resident(), []  # what the first block imports is there
 
     def watched():
@@ -123,7 +122,7 @@ def test_memory_does_not_grow_with_the_images(tmp_path):
             peaks.append(resident())
             yield part
 
-    embed.write_table(tmp_path / "table", watched(), 100_000)
+    table_file.write_table(tmp_path / "table", watched(), 100_000)
     assert len(peaks) == 98
     assert max(peaks) - before < 60e6
     assert pa.parquet.ParquetFile(tmp_path / "table").metadata.num_row_groups == 98
@@ -181,7 +180,7 @@ def test_checkpoint_and_folder_are_asked_for(refused):
 
 
 def test_map_by_umap_without_the_package(hcsc_run, refused, monkeypatch):
-    monkeypatch.setattr(plane, "has_umap", lambda: False)
+    monkeypatch.setattr("solo_hcsc.runs.embedding.has_umap", lambda: False)
     assert "pip install 'solo_hcsc[umap]'" in refused("embed", hcsc_run, "--out", "out", "--map", "umap", *SMALL)
 
 

@@ -14,8 +14,8 @@ from PIL import Image
 from tiny import only, run_here
 
 import solo_hcsc
-from solo_hcsc.cli.flags import EXPORTS
-from solo_hcsc.runs.encoders import load_encoder
+from solo_hcsc import load_encoder
+from solo_hcsc.encoders.formats import EXPORTS
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_card_code_gives_the_features_of_embed(kind, evaluated, tmp_path, monkey
     names["images"] = torch.stack([names["transform"](photo) for photo in rgb]).numpy()
     exec(code_in(card), names)
     features = names["features"] if kind == "onnx" else names["model"](torch.from_numpy(names["images"])).detach()
-    found = solo_hcsc.embed(evaluated, "photos", accelerator="cpu").embeddings
+    found = solo_hcsc.embed(evaluated, "photos", accelerator="cpu").vectors
     np.testing.assert_allclose(np.asarray(features), found, rtol=1e-3, atol=1e-3)
     encoder = load_encoder(evaluated)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_card_code_gives_the_features_of_embed(kind, evaluated, tmp_path, monkey
     np.testing.assert_allclose(own.numpy(), found, rtol=1e-4, atol=1e-4)
     again = solo_hcsc.embed(f"encoder{EXPORTS[kind][0]}", "photos", accelerator="cpu") if kind == "timm" else None
     if again is not None:
-        np.testing.assert_allclose(again.embeddings, found, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(again.vectors, found, rtol=1e-4, atol=1e-4)
 
 
 def test_card_has_no_figures_of_another_checkpoint(evaluated, tmp_path):
@@ -143,7 +143,7 @@ REFUSED = {
         "no model with the weights of vit_tiny; take timm, safetensors or onnx",
     ),
     "small stem": ("small.pth --crop_size 32 --format detectron2 --out x.pkl", "not resnet18 with the stem for small"),
-    "unknown architecture": ("vit.pth --format timm --out x.pth", "say which with --encoder"),
+    "unknown architecture": ("vit.pth --format timm --out x.pth", "give --encoder"),
     "missing package": (
         "own.pth --format onnx --out x.onnx",
         "onnx is not installed; run: pip install 'solo_hcsc[onnx]'",

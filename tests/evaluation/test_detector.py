@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders.export import Exportable, export
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detecting import at_size
 from solo_hcsc.evaluation.detector import (
@@ -27,9 +29,7 @@ from solo_hcsc.evaluation.detector import (
     make_detector,
 )
 from solo_hcsc.runs.encoders import Encoder
-from solo_hcsc.runs.export import Subject, export
 from solo_hcsc.solo102 import make_encoder
-from solo_hcsc.solo102.datasets import View
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
@@ -143,7 +143,7 @@ def test_parameters_are_those_of_the_published_configuration(classes, masks):
 
 def test_exported_pickle_fills_the_published_configuration(resnet50):
     """detectron2 gives a parameter the array whose name its own ends with."""
-    pickled = export(Subject(replace(resnet50, view=View(64, MEAN, STD)), "hcsc"), "detectron2", ".pkl").content
+    pickled = export(Exportable(replace(resnet50, view=View(64, MEAN, STD)), "hcsc"), "detectron2", ".pkl").content
     arrays = pickle.load(io.BytesIO(pickled))["model"]
     filled = {}
     for name, shape in published(20, masks=False).items():

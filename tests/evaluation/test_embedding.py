@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,15 +15,15 @@ from torch.utils.data import TensorDataset
 from trees import checkpoint_of, raw_embeddings
 
 import solo_hcsc
-from solo_hcsc import ArgumentError, embed
+from solo_hcsc import ArgumentError, Embeddings, embed, load_encoder, load_tree, open_run
 from solo_hcsc.cli.flags import embed_parser
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.encoders.embedding import far_below
+from solo_hcsc.encoders.images import images_of
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation import plane
-from solo_hcsc.evaluation.embedding import Embedder, far_below
-from solo_hcsc.runs.encoders import load_encoder, load_tree
-from solo_hcsc.solo102.datasets import evaluation_transforms
+from solo_hcsc.trees import plane
 from solo_hcsc.trees.neighbours import StoredRows, nearest_rows
 
 
@@ -43,13 +44,13 @@ def own(hcsc_run):
 def test_rows_are_the_encoders_features_in_the_order_of_paths(own, hcsc_run, images):
     files = sorted((images / "train").rglob("*.png"), key=str)
     assert own.paths == [str(file.relative_to(images / "train")) for file in files]
-    assert own.labels == [file.parent.name for file in files]
+    assert own.names == [file.parent.name for file in files]
     unit, _ = raw_embeddings(checkpoint_of(hcsc_run, 1), images / "train", "", project=False)
-    assert own.embeddings.dtype == np.float32
-    assert np.allclose(F.normalize(torch.from_numpy(own.embeddings), dim=1), unit, atol=1e-5)
+    assert own.vectors.dtype == np.float32
+    assert np.allclose(F.normalize(torch.from_numpy(own.vectors), dim=1), unit, atol=1e-5)
     with torch.no_grad():
         direct = load_encoder(hcsc_run).module.eval()(crops_of(images / "train", own.paths))
-    assert np.allclose(own.embeddings, direct, atol=1e-5)
+    assert np.allclose(own.vectors, direct, atol=1e-5)
 
 
 def test_clusters_are_the_trees(own, hcsc_run, images):
@@ -76,12 +77,12 @@ def test_every_image_of_an_unseen_folder_has_a_row(untrained, tmp_path, capsys):
     Image.new("RGB", (40, 30)).save(tmp_path / "alone.jpg")
     found = solo_hcsc.embed(untrained, tmp_path, crop_size=32, accelerator="cpu")
     assert found.paths == ["alone.jpg", "class 0/0.png", "class 0/1.png", "class 1/0.png", "class 1/1.png"]
-    assert found.labels == [None, "class 0", "class 0", "class 1", "class 1"]
-    assert found.embeddings.shape == (5, 512)
+    assert found.names == [None, "class 0", "class 0", "class 1", "class 1"]
+    assert found.vectors.shape == (5, 512)
     assert (found.clusters, found.similarities, found.outliers) == (None, None, None)
     flat = solo_hcsc.embed(untrained, tmp_path / "class 0", crop_size=32, accelerator="cpu")
     assert (flat.paths, flat.labels) == (["0.png", "1.png"], None)
-    assert np.allclose(flat.embeddings, found.embeddings[1:3], atol=1e-5)
+    assert np.allclose(flat.vectors, found.vectors[1:3], atol=1e-5)
     assert "without labels: " in capsys.readouterr().out
     assert solo_hcsc.embed(untrained, tmp_path, crop_size=32, accelerator="cpu", no_labels=True).labels is None
 
@@ -94,17 +95,51 @@ def test_a_cifar_runs_colours_go_with_it_to_other_folders(images):
     assert source.located(needs_val=False).folder("train") == images
 
 
-def test_images_that_are_no_files_are_numbered(hcsc_run, images):
-    flags = embed_parser().parse([str(hcsc_run), "--data_dir", str(images / "train"), "--accelerator", "cpu"])
+def test_images_that_are_no_files_are_numbered(untrained):
     rows = TensorDataset(torch.rand(3, 3, 32, 32), torch.tensor([1, 0, 1]))
-    rows.classes, rows.targets = ["cat", "dog"], [1, 0, 1]
-    embedder = replace(Embedder.load(flags), dataset=rows)
-    assert embedder.paths() == ["train/0", "train/1", "train/2"]
-    assert embedder.labels() == ["dog", "cat", "dog"]
+    rows.classes = ["cat", "dog"]
+    found = solo_hcsc.embed(untrained, rows, accelerator="cpu")
+    assert found.paths == ["images/0", "images/1", "images/2"]
+    assert found.names == ["dog", "cat", "dog"]
+    named = images_of(rows, "train")
+    assert named.paths == ["train/0", "train/1", "train/2"]
+
+
+def test_all_forms_of_images_give_the_same_vectors(untrained, images):
+    files = sorted(str(file) for file in (images / "flat").rglob("*.png"))[:5]
+    pictures = [Image.open(file) for file in files]
+    encoder = load_encoder(untrained, crop_size=32)
+    batch = torch.stack([encoder.transform(picture.convert("RGB")) for picture in pictures])
+    whole = embed(encoder, images / "flat", accelerator="cpu").vectors[:5]
+    for given in (files, pictures, batch, TensorDataset(batch, torch.zeros(5, dtype=torch.long))):
+        found = embed(encoder, given, accelerator="cpu")
+        assert found.vectors.dtype == np.float32
+        assert np.allclose(found.vectors, whole, atol=1e-5)
+    assert embed(encoder, files, accelerator="cpu").paths == files
+    for given in (batch, pictures, [*batch]):
+        assert np.allclose(encoder(given), whole, atol=1e-5)
+    assert np.allclose(encoder(pictures[0]), whole[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize("images", [[], "nowhere", torch.zeros(3, 4), [1, 2], 5, None])
+def test_images_that_are_none_are_refused(images, untrained):
+    with pytest.raises(UserError):
+        embed(untrained, images, accelerator="cpu")
+    with pytest.raises(ArgumentError, match=r"^`images` "):
+        load_encoder(untrained)(images if images != "nowhere" else "x.png")
+
+
+def test_unreadable_files_of_a_list_can_be_skipped(untrained, images, tmp_path):
+    (tmp_path / "broken.png").write_text("no image")
+    files = [str(images / "flat" / "class 0" / "0.png"), str(tmp_path / "broken.png")]
+    found = embed(untrained, files, crop_size=32, accelerator="cpu", skip_unreadable=True)
+    assert (found.paths, [one.path for one in found.skipped]) == (files[:1], files[1:])
+    with pytest.raises(UserError, match=r"broken\.png: cannot be read as an image"):
+        embed(untrained, files, crop_size=32, accelerator="cpu")
 
 
 def test_no_batch_stays_in_memory(hcsc_run, images):
-    flags = embed_parser().parse([str(hcsc_run), "--data_dir", str(images / "train"), "--accelerator", "cpu"])
+    embedder = open_run(hcsc_run).embedder(images / "train", accelerator="cpu")
     given: list[weakref.ref] = []
     most: list[int] = []
     seen: list[np.ndarray] = []
@@ -114,16 +149,15 @@ def test_no_batch_stays_in_memory(hcsc_run, images):
         most.append(sum(one() is not None for one in given))
         seen.append(batch.copy())
 
-    Embedder.load(flags).run_through(Loading(4, 0), keep)
+    embedder.stream(Loading(4, 0), keep)
     assert len(seen) == 9
     assert max(most) <= 2  # the one that is handed over, and the one before it
-    whole = solo_hcsc.embed(hcsc_run, images / "train", accelerator="cpu").embeddings
+    whole = solo_hcsc.embed(hcsc_run, images / "train", accelerator="cpu").vectors
     assert np.allclose(np.concatenate(seen), whole, atol=1e-5)
 
 
 def test_features_that_are_not_finite_are_refused_by_the_images_name(hcsc_run, images):
-    flags = embed_parser().parse([str(hcsc_run), "--data_dir", str(images / "train"), "--accelerator", "cpu"])
-    embedder = Embedder.load(flags)
+    embedder = open_run(hcsc_run).embedder(images / "train", accelerator="cpu", tree=False)
     done = []
 
     class Broken(torch.nn.Module):
@@ -131,9 +165,33 @@ def test_features_that_are_not_finite_are_refused_by_the_images_name(hcsc_run, i
             done.append(len(batch))
             return torch.full((len(batch), 2), float("nan") if len(done) == 2 else 1.0)
 
-    embedder.frozen.module = Broken()
+    origin = replace(embedder.origin, encoder=replace(embedder.encoder, module=Broken()))
     with pytest.raises(UserError, match=r"^class 0/2\.png: the encoder's output has NaN"):
-        replace(embedder, tree=None).run_through(Loading(4, 0), lambda batch: None)
+        replace(embedder, origin=origin).embeddings(Loading(4, 0))
+
+
+def test_saved_embeddings_are_loaded_whole_and_are_a_table(own, tmp_path):
+    own.save(tmp_path / "table")
+    for where in (tmp_path / "table", tmp_path / "table" / "embeddings.parquet"):
+        found = Embeddings.load(where)
+        assert (found.paths, found.classes) == (own.paths, own.classes)
+        for name in ("vectors", "labels", "clusters", "similarities", "outliers"):
+            assert np.array_equal(getattr(found, name), getattr(own, name)), name
+    rows = own.to_pandas()
+    stored = pandas.read_parquet(tmp_path / "table" / "embeddings.parquet")
+    assert rows.columns.tolist() == stored.columns.tolist()
+    assert rows.label.tolist() == stored.label.tolist()
+    (tmp_path / "table" / "embeddings.npy").unlink()
+    with pytest.raises(UserError, match=r"no embeddings\.npy there"):
+        Embeddings.load(tmp_path / "table")
+
+
+def test_rows_are_chosen_by_index_or_mask(own):
+    chosen = own[own.labels == 1]
+    assert len(chosen) == 12
+    assert {*chosen.names} == {"class 1"}
+    assert np.array_equal(own[[3, 1]].clusters, own.clusters[[3, 1]])
+    assert own[1:3].paths == own.paths[1:3]
 
 
 # ---- neighbours and maps ----
@@ -183,18 +241,18 @@ def test_map_of_some_images_places_the_others_among_them(monkeypatch):
 
 
 def test_collapsed_encoder_has_no_map():
-    with pytest.raises(UserError, match="--map pca: the encoder gives all images the same features"):
+    with pytest.raises(UserError, match="`map` pca: the encoder gives all images the same features"):
         plane.fit_map("pca", np.ones((20, 4), dtype="float32"))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("run", 3), ("folder", ["photos"]), ("crop_size", "96"), ("crop_size", 0), ("crop_size", True), ("mean", 0.5),
+    [("what", 3), ("crop_size", "96"), ("crop_size", 0), ("crop_size", True), ("mean", 0.5),
      ("mean", (0.5, 0.5)), ("std", (1, 1, 0)), ("std", "abc"), ("encoder", 18), ("encoder_args", "depth=2"),
      ("split", "test"), ("features", "head"), ("batch_size", 2.5), ("num_workers", -1), ("accelerator", "tpu")],
 )  # fmt: skip
 def test_wrong_arguments_are_named(hcsc_run, images, name, value):
-    given = {"run": hcsc_run, "folder": images / "train", name: value}
+    given = {"what": hcsc_run, "images": images / "train", name: value}
     with pytest.raises(ArgumentError, match=rf"^`{name}` is .*: give "):
         embed(**given)
     if name in ("crop_size", "mean", "std", "encoder", "encoder_args"):
@@ -209,6 +267,6 @@ def test_colours_are_the_callers_and_alike_in_embed_and_the_encoders_transform(u
     with torch.no_grad():
         own = [encoder.transform(Image.open(images / "val" / path)) for path in found.paths]
         features = encoder.module.eval()(torch.stack(own))
-    np.testing.assert_allclose(features.numpy(), found.embeddings, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(features.numpy(), found.vectors, rtol=1e-4, atol=1e-4)
     plain = embed(untrained, images / "val", accelerator="cpu", encoder="resnet18", crop_size=32)
-    assert np.abs(plain.embeddings - found.embeddings).max() > 0.1
+    assert np.abs(plain.vectors - found.vectors).max() > 0.1

@@ -17,14 +17,14 @@ from safetensors import safe_open
 from tiny import ROOT
 from torch import nn
 
-from solo_hcsc.cli.flags import EXPORTS
+from solo_hcsc import Encoder, load_encoder, open_run
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders import export as exporting
+from solo_hcsc.encoders.export import Exportable, export
+from solo_hcsc.encoders.formats import EXPORTS
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation import export as exporting
 from solo_hcsc.report.card import write_card
-from solo_hcsc.runs.encoders import Encoder, load_encoder
-from solo_hcsc.runs.export import Subject, export
 from solo_hcsc.solo102 import BaseMethod
-from solo_hcsc.solo102.datasets import View
 from solo_hcsc.solo102.repairs.fix import bare_method
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -41,7 +41,7 @@ ENCODERS = {
 }
 
 
-def make(case: str) -> Subject:
+def make(case: str) -> Exportable:
     """An encoder whose batch norms have seen images, so that none of its weights is a 0 or a 1 by default."""
     name, size, settings = ENCODERS[case]
     torch.manual_seed(1)
@@ -52,10 +52,10 @@ def make(case: str) -> Subject:
     with torch.no_grad():
         module.train()(torch.randn(4, 3, size, size))
     view = View(size, MEAN, STD)
-    return Subject(Encoder(module.eval(), name, settings, Path("x.ckpt"), "", view, epochs=3), "hcsc")
+    return Exportable(Encoder(module.eval(), name, settings, Path("x.ckpt"), "", view, epochs=3), "hcsc")
 
 
-def written(subject: Subject, kind: str, folder: Path, suffix: str | None = None) -> tuple[Path, str]:
+def written(subject: Exportable, kind: str, folder: Path, suffix: str | None = None) -> tuple[Path, str]:
     """The file, and the code that the card has for it."""
     suffix = suffix or EXPORTS[kind][0]
     exported = export(subject, kind, suffix)
@@ -71,7 +71,7 @@ def loaded(code: str) -> nn.Module:
     return names["model"]
 
 
-def same(model, subject: Subject, batch: int = 3, size: int | None = None) -> bool:
+def same(model, subject: Exportable, batch: int = 3, size: int | None = None) -> bool:
     size = size or subject.view.crop_size
     images = torch.randn(batch, 3, size, size)
     with torch.no_grad():
@@ -300,7 +300,7 @@ def test_normalisation_is_what_the_run_really_used(dataset, mean, tmp_path, untr
     (tmp_path / "x.pth").write_bytes(untrained.read_bytes())
     flags = {"dataset": dataset, "crop_size": [32, 16], "mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}
     (tmp_path / "args.json").write_text(json.dumps(flags))
-    found = Subject.load(tmp_path, None, (), None, None)
+    found = open_run(tmp_path).encoder
     assert list(found.view.mean) == mean
     assert found.view.crop_size == 32
     assert found.view.whole == (dataset == "cifar10")

@@ -10,16 +10,16 @@ import torch
 from tiny import only, run_here
 from untrained import untrained_run
 
+from solo_hcsc.data.sets import download_folder
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.checkpoints import find_checkpoint
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS
 from solo_hcsc.runs.encoders import load_encoder, load_method, load_tree
-from solo_hcsc.runs.export import Subject
+from solo_hcsc.runs.run import open_run
 from solo_hcsc.runs.solo_learn import export_run
 from solo_hcsc.solo102 import make_encoder
-from solo_hcsc.solo102.datasets import _below
 
 CPU = ["--accelerator", "cpu", "--num_workers", "0"]
 
@@ -27,7 +27,7 @@ CPU = ["--accelerator", "cpu", "--num_workers", "0"]
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_goes_there_and_back(method, custom, tmp_path):
     run = untrained_run(method, custom, tmp_path / "ours")
-    exported = export_run(Subject.load(run, None, [], None, None))
+    exported = export_run(open_run(run).encoder, open_run(run).content)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "args.json").write_text(exported.record)
     file = tmp_path / "theirs" / exported.name
@@ -211,9 +211,9 @@ def test_export_refuses(case, custom, theirs, hcsc_run, untrained, tmp_path, ref
 
 def test_downloads_of_the_checkout_are_found(tmp_path):
     source = ImageSource("cifar10", tmp_path, None, None, (32,), (0.5,) * 3, (0.5,) * 3)
-    assert _below(source, None) is None
+    assert download_folder(source, None) is None
     (tmp_path / "cifar-10-batches-py").mkdir()
-    assert tmp_path / _below(source, None) == tmp_path
+    assert tmp_path / download_folder(source, None) == tmp_path
 
 
 def test_files_are_only_written_whole(hcsc_run, tmp_path):

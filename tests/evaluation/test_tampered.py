@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import save_file
 from tiny import only
 
+from solo_hcsc import load_encoder, load_tree, open_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.hcsc.hierarchy import KIND, Hierarchy
 from solo_hcsc.hcsc.tree_buffers import TreeBuffers
-from solo_hcsc.runs.encoders import load_encoder, load_projector, load_tree
 from solo_hcsc.runs.results import read_metrics
 
 
@@ -44,7 +44,7 @@ def test_crop_size_that_no_image_has_is_refused(size, kind, untrained, tmp_path)
     else:
         metadata = {name: json.dumps(value) for name, value in known.items()}
         save_file(torch.load(untrained, weights_only=True), tmp_path / "x.safetensors", metadata=metadata)
-    with pytest.raises(UserError, match=r"crop_size is \[.*\], which no run writes; give --crop_size"):
+    with pytest.raises(UserError, match=r"crop_size is \[.*\], which no run writes; give `crop_size`"):
         load_encoder(only(tmp_path, "x.*"), "resnet18")
 
 
@@ -122,9 +122,10 @@ def test_args_json_of_no_run_is_named(flags, changed):
 
 
 def test_method_that_is_no_name_is_refused(changed):
-    encoder = load_encoder(changed(flags={"method": ["hcsc"]}))
+    run = open_run(changed(flags={"method": ["hcsc"]}))
+    assert run.encoder.name == "resnet18"
     with pytest.raises(UserError, match=r"no args.json of a pretraining run beside it"):
-        load_projector(encoder)
+        _ = run.projector
 
 
 @pytest.mark.parametrize("epoch", ["9" * 400, "9" * 5000, "x"])

@@ -16,7 +16,7 @@ from solo_hcsc.data import cub
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.knn import accuracies
-from solo_hcsc.hcsc import knn as neighbour_votes
+from solo_hcsc.methods import knn_metric as neighbour_votes
 from solo_hcsc.runs.results import JUDGED
 from solo_hcsc.settings import take
 

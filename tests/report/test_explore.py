@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from benchmarks.browser import chromium
 from solo_hcsc.data.cells import as_cell, from_cell
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.evaluation.embedding import Embeddings
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.report import explore
 
 NASTY = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "a & \"b\", 'c'", "é漢字 \u2028 \\n"]
@@ -47,8 +47,9 @@ def made(images, labelled=True):
         labels[image] = NASTY[(NASTY.index(labels[image]) + 2) % 4]
     paths = [f"{label}/{image}.png" for image, label in enumerate(labels)]
     outliers = similarities[:, 0] < 0.305
-    labels = labels if labelled else None
-    return Embeddings(paths, labels, np.empty((images, 0)), clusters, similarities, outliers)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    known = (numbers, tuple(classes.tolist())) if labelled else (None, ())
+    return Embeddings(paths, np.empty((images, 0)), *known, clusters, similarities, outliers)
 
 
 def write(folder, found, title="Squares"):
@@ -239,7 +240,7 @@ def test_search_by_class_lists_its_images_alone(tab, found):
     hits = enter(tab, "漢字")
     assert hits[0].startswith("é漢字")
     follow(tab, tab.press, "Enter", "\r")
-    many = found.labels.count(NASTY[3])
+    many = found.names.count(NASTY[3])
     assert text(tab, "#filter").startswith(f"{many:,} of class é漢字")
     assert {title.split("\n")[-1] for title in listed(tab)} == {NASTY[3]}
     follow(tab, tab.click_on, "#filter a")
@@ -259,13 +260,13 @@ def saved(tab, tmp_path):
 def test_saved_table_is_the_shown_selection(tab, found, folder, tmp_path):
     show(tab, folder, f"#node=2.5&class={sorted(NASTY).index(NASTY[3])}")
     name, rows = saved(tab, tmp_path)
-    own = [i for i in range(IMAGES) if found.clusters[i, 1] == 5 and found.labels[i] == NASTY[3]]
+    own = [i for i in range(IMAGES) if found.clusters[i, 1] == 5 and found.names[i] == NASTY[3]]
     assert name == "cluster-2.5-images.csv"
     assert {row["path"] for row in rows} == {found.paths[i] for i in own}
     assert len(rows) == len(own)
     for row in rows:
         image = found.paths.index(row["path"])
-        assert row["label"] == found.labels[image]
+        assert row["label"] == found.names[image]
         assert [int(row[f"cluster_{level}"]) for level in (1, 2, 3)] == found.clusters[image].tolist()
         similarities = [float(row[f"similarity_{level}"]) for level in (1, 2, 3)]
         assert similarities == pytest.approx(found.similarities[image].tolist(), abs=6e-4)
@@ -276,7 +277,9 @@ def test_saved_table_is_the_shown_selection(tab, found, folder, tmp_path):
 
 def test_saved_formulas_are_none_in_a_spreadsheet_and_read_back_as_they_were(browser, tmp_path):
     names = ["=1+2", "-x", "+x", "@x", "\tx", "'=x", "''-x", "'tis", 'a "b", =c']
-    found = replace(made(len(names)), paths=[f"{name}/1.png" for name in names], labels=names)
+    found = replace(
+        made(len(names)), paths=[f"{name}/1.png" for name in names], labels=np.arange(len(names)), classes=tuple(names)
+    )
     folder = write(tmp_path / "page", found)
     show(browser, folder)
     _, rows = saved(browser, tmp_path)

@@ -31,7 +31,7 @@ def features_of(
         f"{embedder.images} images, {flags.features} features of {encoder.name}, {embedder.frozen.device}", flush=True
     )
     parts: list[np.ndarray] = []
-    walked = replace(embedder, tree=embedder.tree if tree else None)
+    walked = embedder if tree else replace(embedder, made=replace(embedder.made, tree=None))
     walked, places = walked.run_through(take(Loading, flags), parts.append)
     return walked, np.concatenate(parts), None if places is None else places.clusters.T
 

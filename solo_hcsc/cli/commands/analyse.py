@@ -18,6 +18,7 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import flags_of_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.runs.images import choose_labels, same_data
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Bound, at_least, take
 from solo_hcsc.training.settings import Wandb, check_wandb
@@ -45,7 +46,7 @@ def run(argv: Sequence[str]) -> None:
     images.with_split(flags.split)
 
     from solo_hcsc.evaluation.clusters import Subject
-    from solo_hcsc.evaluation.features import FeatureSettings, choose_labels, same_data, tell_skipped
+    from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.results import versions
     from solo_hcsc.study.record import Analysis, AnalysisFigure

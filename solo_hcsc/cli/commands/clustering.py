@@ -8,8 +8,8 @@ from typing import Any
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import evaluated_images
 from solo_hcsc.progress import note
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import at_least, take
 from solo_hcsc.tables import score, table
@@ -80,8 +80,9 @@ def run(argv: Sequence[str]) -> None:
         "tree": whole,
     }
     metrics: dict[str, float] = {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]}
-    result = Result("clustering", flags.method, subject.description, metrics, settings, time.monotonic() - started)
-    result.write(file, encoder, Invocation("clustering", tuple(argv)))
+    seconds = time.monotonic() - started
+    result = Result("clustering", metrics, settings, subject.description, method=flags.method, seconds=seconds)
+    result.of(encoder, Invocation("clustering", tuple(argv))).save(file)
     header = ["clusters", "NMI", "AMI", "accuracy", *(f"AMI, {count} groups" for count in subject.groups)]
     print(table(header, map(scores, rows)))
     if whole is not None:

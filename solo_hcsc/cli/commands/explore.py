@@ -2,57 +2,56 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.flags import check_frozen, embed_parser
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.evaluation.images import check_embedded
 from solo_hcsc.files import check_folder_to_write, folder_written_whole
+from solo_hcsc.runs.images import check_splits, choose_labels, embedded_images
 from solo_hcsc.settings import Settings, take
-
-if TYPE_CHECKING:
-    from solo_hcsc.evaluation.embedding import Embedder
 
 
 def run(argv: Sequence[str]) -> None:
     """Check, embed, and write the page as a whole."""
     flags = parse(argv)
-    check_embedded(flags, flags.split)
-
-    import numpy as np
+    files = find_run(flags.pretrained_feature_extractor)
+    source = embedded_images(flags, files.settings)
+    check_splits(source, flags.split)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.embedding import Embedder
     from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.report.explore import is_page, write_page
+    from solo_hcsc.runs.run import Run
 
-    embedder, loading = Embedder.load(flags), take(Loading, flags)
-    check(embedder, flags)
-    print(embedder.frozen.encoder.taken)
-    print(f"{embedder.images} images, {embedder.frozen.encoder.name}, {embedder.frozen.device}", flush=True)
-    with folder_written_whole(flags.out, is_page) as folder:
-        embedder, places = embedder.run_through(loading, lambda embeddings: None)
-        found = embedder.described(np.empty((embedder.images, 0)), places)
-        nodes = write_page(folder, found, embedder.dataset, loading, flags.title or name_of(embedder))
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    print(f"{embedder.images} images in {nodes} clusters, {size / 1e6:.1f} MB; open {flags.out / 'index.html'}")
-    tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
-
-
-def check(embedder: "Embedder", flags: Settings) -> None:
-    """Refuse a run without a tree, and a page inside the folder of images."""
+    opened, loading = Run(files, flags.encoder, flags.encoder_args), take(Loading, flags)
+    source = choose_labels(source, flags, files.settings)
+    embedder = opened.embedder(source, split=flags.split, accelerator=flags.accelerator)
     if embedder.tree is None:
-        raise UserError(f"{embedder.why_no_tree()}; give a later checkpoint of a `pretrain --method hcsc` run")
-    if embedder.source.in_folders:
-        images = embedder.source.folder(flags.split)
-        if flags.out.resolve().is_relative_to(images.resolve()):
-            raise UserError(f"--out {flags.out}: is among the images of {images}; give a folder outside of it")
+        raise UserError(f"{opened.why_no_tree()}; give a later checkpoint of a `pretrain --method hcsc` run")
+    check(source, flags)
+    images = len(embedder.images)
+    print(embedder.encoder.taken)
+    print(f"{images} images, {embedder.encoder.name}, {embedder.device}", flush=True)
+    with folder_written_whole(flags.out, is_page) as folder:
+        found = embedder.stream(loading, lambda vectors: None)
+        dataset = embedder.images.without(found.skipped).dataset
+        nodes = write_page(folder, found, dataset, loading, flags.title or name_of(source, flags.split))
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{len(found)} images in {nodes} clusters, {size / 1e6:.1f} MB; open {flags.out / 'index.html'}")
+    tell_skipped(found.skipped, images)
 
 
-def name_of(embedder: "Embedder") -> str:
+def check(source: ImageSource, flags: Settings) -> None:
+    """Refuse a page inside the folder of images."""
+    images = source.folder(flags.split) if source.in_folders else None
+    if images is not None and flags.out.resolve().is_relative_to(images.resolve()):
+        raise UserError(f"--out {flags.out}: is among the images of {images}; give a folder outside of it")
+
+
+def name_of(source: ImageSource, split: str) -> str:
     """Return the name of the images, for the title."""
-    source = embedder.source
-    return on_one_line(source.folder(embedder.split).resolve().name) if source.in_folders else source.dataset
+    return on_one_line(source.folder(split).resolve().name) if source.in_folders else source.dataset
 
 
 def parse(argv: Sequence[str]) -> Settings:

@@ -2,75 +2,33 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from solo_hcsc.cli.flags import EXPORTED_RUN, EXPORTS, encoder, key_value
+from solo_hcsc.cli.flags import encoder, key_value
 from solo_hcsc.cli.parser import Parser
-from solo_hcsc.encoders.recorded import newest_checkpoints
-from solo_hcsc.errors import UserError
-from solo_hcsc.files import check_folder_to_write, folder_written_whole, try_writing, written_together
+from solo_hcsc.encoders.formats import EXPORTED_RUN, EXPORTS, check_place
+from solo_hcsc.encoders.recorded import find_run
+from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import at_least
-
-if TYPE_CHECKING:
-    from solo_hcsc.runs.export import Subject
 
 
 def run(argv: Sequence[str]) -> None:
+    """Check, write the file and its card, and print the code that loads it."""
     flags = parse(argv)
+    files = find_run(flags.run)
 
-    from solo_hcsc.runs.export import Subject
-
-    subject = Subject.load(flags.run, flags.encoder, flags.encoder_args, flags.method, flags.crop_size)
-    write = write_run if flags.format == EXPORTED_RUN else write_file
-    said, code = write(flags, subject)
-    print(subject.encoder.taken)
-    print(f"{flags.format}: {said}\nload it with:\n")
-    print("\n".join(f"    {line}" for line in code.splitlines()))
-
-
-def write_file(flags: Namespace, subject: "Subject") -> tuple[str, str]:
-    """Write the encoder and its card; return what to say of them, and the code that loads it."""
     from solo_hcsc.report.card import write_card
-    from solo_hcsc.runs.export import export
+    from solo_hcsc.runs.exporting import write_export
+    from solo_hcsc.runs.run import Run
 
-    card = card_of(flags.out)
-    if flags.out.resolve() == subject.encoder.checkpoint.resolve():
-        raise UserError(f"--out {flags.out}: is the checkpoint itself; give another file")
-    exported = export(subject, flags.format, flags.out.suffix)
-    text = write_card(subject, exported, flags.format, flags.out.name, flags.data_license)
-    with written_together(flags.out.parent, [flags.out.name, card.name]) as (file, beside):
-        file.write_bytes(exported.content)
-        beside.write_text(text, encoding="utf-8")
-    size = f"{len(exported.content) / 1e6:.1f} MB"
-    return f"{flags.out} ({size})\nmodel card: {card}", exported.code_for(flags.out)
-
-
-def write_run(flags: Namespace, subject: "Subject") -> tuple[str, str]:
-    """Write the folder of a whole run and its card; return what to say of them, and the code that loads it."""
-    from solo_hcsc.report.card import write_card
-    from solo_hcsc.runs.solo_learn import RECORD, export_run
-
-    exported = export_run(subject)
-    text = write_card(subject, exported.checkpoint, flags.format, exported.name, flags.data_license)
-    card = card_of(Path(exported.name)).name
-
-    def is_earlier(folder: Path) -> bool:
-        found = {file.name for file in folder.iterdir()}
-        return found == {RECORD, exported.name, card}
-
-    with folder_written_whole(flags.out, is_earlier) as folder:
-        (folder / RECORD).write_text(exported.record, encoding="utf-8")
-        (folder / exported.name).write_bytes(exported.checkpoint.content)
-        (folder / card).write_text(text, encoding="utf-8")
-    size = f"{len(exported.checkpoint.content) / 1e6:.1f} MB"
-    said = f"{flags.out} ({RECORD} and {exported.name}, {size})\nmodel card: {flags.out / card}"
-    return said, exported.checkpoint.code.replace("FOLDER", str(flags.out))
-
-
-def card_of(file: Path) -> Path:
-    """Return the path of a file's model card, beside it: files of several formats each have one."""
-    return file.with_name(f"{file.name}.md")
+    opened = Run(files, flags.encoder, flags.encoder_args, flags.crop_size)
+    card = partial(write_card, data_license=flags.data_license)
+    written = write_export(opened.encoder, opened.content, flags.out, flags.format, flags.method, card)
+    print(opened.encoder.taken)
+    inside = "" if flags.format != EXPORTED_RUN else f"args.json and {written.checkpoint.name}, "
+    print(f"{flags.format}: {written.path} ({inside}{written.megabytes})\nmodel card: {written.card}\nload it with:\n")
+    print("\n".join(f"    {line}" for line in written.code.splitlines()))
 
 
 def parse(argv: Sequence[str]) -> Namespace:
@@ -93,15 +51,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     group.add_argument("--method", help="what made the checkpoint, for the card")
     group.add_argument("--crop_size", type=int, bound=at_least(1), help="side of the images in pixels")
     flags = parser.parse(argv)
-    newest_checkpoints(flags.run)
+    check_place(flags.out, flags.format)
     if flags.format == EXPORTED_RUN:
         check_folder_to_write(flags.out)
-        return flags
-    if flags.out.is_dir():
-        raise UserError(f"--out {flags.out}: is a folder; give a file")
-    if flags.out.suffix not in EXPORTS[flags.format]:
-        allowed = " or ".join(EXPORTS[flags.format])
-        raise UserError(f"--out {flags.out}: a file for --format {flags.format} ends in {allowed}")
-    for file in (flags.out, card_of(flags.out)):
-        try_writing(file, "give another --out")
     return flags

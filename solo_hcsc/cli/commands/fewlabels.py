@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from solo_hcsc.cli.commands._labelling import features_of, next_command, picks_from_run
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import check_embedded
 from solo_hcsc.files import check_folder_to_write, written_together
+from solo_hcsc.runs.images import check_embedded
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Settings, at_least
 from solo_hcsc.tables import table
@@ -61,9 +61,9 @@ def run(argv: Sequence[str]) -> None:
     skipped = train.skipped + val.skipped
     counts = {"train": len(pool.classes), "val": len(judged.classes)}
     data = describe_data(source, int(pool.classes.max()) + 1, skipped, **counts)
-    result = Result("fewlabels", None, data, headline(scores), said, time.monotonic() - started)
+    result = Result("fewlabels", headline(scores), said, data, seconds=time.monotonic() - started)
     with written_together(flags.out, NAMES) as (text, picture):
-        result.write(text, encoder, Invocation("fewlabels", tuple(argv)))
+        result.of(encoder, Invocation("fewlabels", tuple(argv))).save(text)
         write_svg(picture, to_svg("fewlabels", lambda: draw_scores(scores)))
     say(scores, len(judged.classes), flags)
     tell_skipped(skipped, train.images + val.images + len(skipped))

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from solo_hcsc.cli.flags import check_features, knn_parser
-from solo_hcsc.evaluation.images import evaluated_images
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import take
 

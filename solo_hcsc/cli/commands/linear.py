@@ -9,8 +9,8 @@ from solo_hcsc.cli.flags import add_cache_flag, add_resume_flags, check_labelled
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import evaluated_images
 from solo_hcsc.progress import say
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import POSITIVE, Settings
 

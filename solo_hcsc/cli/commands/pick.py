@@ -15,8 +15,8 @@ from solo_hcsc.cli.commands._labelling import (
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.data.cells import as_cell
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import check_embedded
 from solo_hcsc.files import check_folder_to_write, written_together
+from solo_hcsc.runs.images import check_embedded
 from solo_hcsc.settings import Settings, at_least
 
 COLUMNS = ("rank", "path", "label", "reason")

@@ -12,8 +12,8 @@ from solo_hcsc.cli.flags import (
     without_folders,
 )
 from solo_hcsc.cli.parser import Parser
-from solo_hcsc.evaluation.images import evaluated_images
 from solo_hcsc.files import check_readable
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 
 # The paper's appendix, with momentum 0.9.

@@ -7,9 +7,9 @@ from pathlib import Path
 from solo_hcsc.cli.flags import check_labelled_checkpoint, probe_parser
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import evaluated_images
 from solo_hcsc.files import check_readable
 from solo_hcsc.progress import note, say
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import POSITIVE, POSITIVE_SHARE
 

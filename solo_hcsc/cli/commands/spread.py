@@ -9,8 +9,8 @@ from solo_hcsc.cli.commands._labelling import check_labels, features_of, next_co
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.data.cells import as_cell
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import check_embedded
 from solo_hcsc.files import check_folder_to_write, written_together
+from solo_hcsc.runs.images import check_embedded
 from solo_hcsc.settings import SHARE, Settings
 from solo_hcsc.tables import table
 

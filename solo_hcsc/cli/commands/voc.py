@@ -17,7 +17,7 @@ from solo_hcsc.cli.flags import (
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import check_folder
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.images import evaluated_images
+from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 
 # The paper's appendix, with momentum 0.9.

@@ -4,12 +4,11 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 import timm
@@ -17,12 +16,11 @@ import torch
 import torchvision
 from torch import nn
 
-from solo_hcsc.encoders.checkpoints import find_checkpoint
-from solo_hcsc.encoders.recorded import EVALUATION, recorded_flags, role_of
-from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.data.views import View
+from solo_hcsc.encoders.loading import Encoder
+from solo_hcsc.encoders.make import as_timm
+from solo_hcsc.errors import MissingPackage, UserError, on_one_line
 from solo_hcsc.quiet import muted
-from solo_hcsc.runs.encoders import Encoder, load_encoder
-from solo_hcsc.solo102.datasets import View
 
 _TOLERANCE = 1e-4  # of features, as a share of the largest
 _LARGEST_GRAPH = 2**31  # bytes, of a protocol buffer
@@ -35,32 +33,20 @@ _TORCHVISION = ("*resne*", "densenet*")
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A run's encoder and the images that it is for."""
+class Exportable:
+    """An encoder with what a file of it tells."""
 
     encoder: Encoder
-    method: str | None
+    method: str | None  # what trained it
 
     @property
     def view(self) -> View:
-        """How it is shown an image."""
+        """Return how it is shown an image."""
         return self.encoder.view
-
-    @classmethod
-    def load(
-        cls, run: Path, name: str | None, args: Sequence[str], method: str | None, crop_size: int | None
-    ) -> "Subject":
-        """Of a checkpoint or a folder; what is None is as in its run."""
-        path = find_checkpoint(run)
-        trained = recorded_flags(path)
-        if role_of(trained) == EVALUATION:
-            source = trained.get("pretrained_feature_extractor", "which its args.json names")
-            raise UserError(f"{path}: the checkpoint of an evaluation; give that of pretraining, {source}")
-        return cls(load_encoder(path, name, crop_size, args), trained.get("method") or method)
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What it takes to build and to feed the encoder, as JSON under the names of args.json; where it is known."""
+        """Return what it takes to build and to feed the encoder, as JSON under the names of args.json; where known."""
         facts = {
             "encoder": self.encoder.name,
             "backbone_args": self.encoder.settings,
@@ -78,24 +64,24 @@ class Subject:
 
     @property
     def small_stem(self) -> bool:
-        """Whether it is a ResNet with solo-learn's stem for small images."""
+        """Return whether it is a ResNet with solo-learn's stem for small images."""
         return self.encoder.name.startswith("resnet") and bool(self.encoder.settings.get("cifar"))
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """Each in memory of its own, as safetensors wants them."""
+        """Return the weights, each in memory of its own, as safetensors wants them."""
         state = self.encoder.module.state_dict()
         return {name: value.clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
     @cached_property
     def images(self) -> torch.Tensor:
-        """Random ones, (2, 3, H, W), to compare features by."""
+        """Return random images (2, 3, H, W) to compare features by."""
         side = self.view.crop_size
         return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
     @cached_property
     def features(self) -> torch.Tensor:
-        """What the encoder makes of them, (2, D)."""
+        """Return the features (2, D) of `images`."""
         try:
             with torch.no_grad():
                 return self.encoder.module.eval()(self.images)
@@ -106,12 +92,12 @@ class Subject:
             ) from error
 
     def matches(self, features: torch.Tensor) -> bool:
-        """Whether these are the features that the encoder makes of `images`."""
+        """Return whether these are the features that the encoder makes of `images`."""
         same_shape = features.shape == self.features.shape
         return same_shape and bool((features - self.features).abs().max() <= _TOLERANCE * self.features.abs().max())
 
     def equals(self, model: nn.Module) -> bool:
-        """Whether a model takes exactly these weights, and makes the same features with them."""
+        """Return whether a model takes exactly these weights, and makes the same features with them."""
         try:
             model.load_state_dict(self.weights)
             with torch.no_grad():
@@ -132,137 +118,124 @@ class Exported:
         return self.code.replace("FILE", repr(str(file)))
 
 
-def export(subject: Subject, kind: str, suffix: str) -> Exported:
-    """An encoder in one of the formats `solo_hcsc.cli.flags.EXPORTS`; refuses those that cannot hold it.
+def export(given: Exportable, kind: str, suffix: str) -> Exported:
+    """Write an encoder in one of the formats `EXPORTS`; refuse those that cannot hold it.
 
     Args:
-        subject: The encoder; the file gives the same features.
+        given: The encoder; the file gives the same features.
         kind: The format's name.
         suffix: How the file's name ends.
     """
-    _ = subject.features  # refuses images that the encoder cannot take, before a format is blamed
-    return _FORMATS[kind](subject, suffix)
+    _ = given.features  # refuses images that the encoder cannot take, before a format is blamed
+    return _FORMATS[kind](given, suffix)
 
 
-def _timm(subject: Subject, suffix: str) -> Exported:
-    name, settings = timm_model(subject.encoder)
+def _timm(given: Exportable, suffix: str) -> Exported:
+    name, settings = as_timm(given.encoder.name, given.encoder.settings)
     model = timm.create_model(name, num_classes=0, **settings)
-    if not subject.equals(_with_stem_of(subject, model)):
-        raise UserError(f"`format` timm: timm's {name} is not this {subject.encoder.name}; take safetensors or onnx")
+    if not given.equals(_with_stem_of(given, model)):
+        raise UserError(f"`format` timm: timm's {name} is not this {given.encoder.name}; take safetensors or onnx")
     arguments = ", ".join([repr(name), "num_classes=0", *(f"{key}={value!r}" for key, value in settings.items())])
     lines = [
         "import timm",
         f"model = timm.create_model({arguments})",
         "timm.models.load_checkpoint(model.eval(), FILE)",
     ]
-    if subject.small_stem:
+    if given.small_stem:
         lines = ["import timm, torch", lines[1], *_STEM, lines[2]]
-    return Exported(_weights_file(subject, suffix), "\n".join(lines))
+    return Exported(_weights_file(given, suffix), "\n".join(lines))
 
 
-def timm_model(encoder: Encoder) -> tuple[str, dict[str, Any]]:
-    """Name and settings for `timm.create_model`; solo-learn's transformers are timm's of another name."""
-    name, settings = encoder.name, encoder.settings
-    if name.startswith("timm/"):
-        return name.removeprefix("timm/"), settings
-    if name.startswith("resnet"):
-        return name, {}
-    sizes = {key: value for key, value in settings.items() if key != "cifar"}
-    if name.startswith("swin"):
-        return f"{name}_patch4_window7_224", sizes | ({"window_size": 4} if settings["cifar"] else {})
-    return f"{name}_patch16_224", sizes
-
-
-def _torchvision(subject: Subject, suffix: str) -> Exported:
-    name, head = _torchvision_model(subject) or ("", "")
+def _torchvision(given: Exportable, suffix: str) -> Exported:
+    name, head = _torchvision_model(given) or ("", "")
     if not name:
         raise UserError(
-            f"`format` torchvision: it has no model with the weights of {subject.encoder.name}; take timm, safetensors "
+            f"`format` torchvision: it has no model with the weights of {given.encoder.name}; take timm, safetensors "
             "or onnx"
         )
     lines = [f"model = torchvision.models.get_model({name!r})", f"model.{head} = torch.nn.Identity()"]
     reading = "torch.load(FILE, weights_only=True)" if suffix == ".pth" else "safetensors.torch.load_file(FILE)"
     imports = "import torch, torchvision" + (", safetensors.torch" if suffix != ".pth" else "")
-    lines = [imports, *lines, *(_STEM if subject.small_stem else []), f"model.eval().load_state_dict({reading})"]
-    return Exported(_weights_file(subject, suffix), "\n".join(lines))
+    lines = [imports, *lines, *(_STEM if given.small_stem else []), f"model.eval().load_state_dict({reading})"]
+    return Exported(_weights_file(given, suffix), "\n".join(lines))
 
 
-def _torchvision_model(subject: Subject) -> tuple[str, str] | None:
-    """The name of torchvision's model that is this encoder with a classifier, and the classifier's."""
-    shapes = {name: value.shape for name, value in subject.encoder.module.state_dict().items()}
-    stem = {"conv1.weight": shapes["conv1.weight"]} if subject.small_stem else {}
+def _torchvision_model(given: Exportable) -> tuple[str, str] | None:
+    """Return the name of torchvision's model that is this encoder with a classifier, and the classifier's."""
+    shapes = {name: value.shape for name, value in given.encoder.module.state_dict().items()}
+    stem = {"conv1.weight": shapes["conv1.weight"]} if given.small_stem else {}
     for name, theirs in _torchvision_shapes().items():
         known = theirs | stem
         heads = {key.partition(".")[0] for key in known.keys() - shapes.keys()}
         if len(heads) == 1 and all(known.get(key) == shape for key, shape in shapes.items()):
-            model = _with_stem_of(subject, torchvision.models.get_model(name))
+            model = _with_stem_of(given, torchvision.models.get_model(name))
             model.add_module(head := heads.pop(), nn.Identity())
-            if subject.equals(model):
+            if given.equals(model):
                 return name, head
     return None
 
 
 @cache
 def _torchvision_shapes() -> dict[str, dict[str, torch.Size]]:
-    """The shapes of each model's weights."""
+    """Return the shapes of each model's weights."""
     names = torchvision.models.list_models(torchvision.models, include=_TORCHVISION)
     with torch.device("meta"):  # takes neither memory nor random numbers
         models = {name: torchvision.models.get_model(name) for name in names}
     return {name: {key: value.shape for key, value in model.state_dict().items()} for name, model in models.items()}
 
 
-def _with_stem_of(subject: Subject, model: nn.Module) -> nn.Module:
-    """The same model, with the encoder's stem for small images if it has that: what `_STEM` says."""
-    if subject.small_stem:
+def _with_stem_of(given: Exportable, model: nn.Module) -> nn.Module:
+    """Give a model the encoder's stem for small images if it has that: what `_STEM` says."""
+    if given.small_stem:
         model.add_module("conv1", nn.Conv2d(3, 64, 3, padding=2, bias=False))
         model.add_module("maxpool", nn.Identity())
     return model
 
 
-def _safetensors(subject: Subject, suffix: str) -> Exported:
+def _safetensors(given: Exportable, suffix: str) -> Exported:
     code = "from safetensors.torch import load_file\nweights = load_file(FILE)"
-    return Exported(_weights_file(subject, suffix), code)
+    return Exported(_weights_file(given, suffix), code)
 
 
-def _weights_file(subject: Subject, suffix: str) -> bytes:
+def _weights_file(given: Exportable, suffix: str) -> bytes:
     if suffix != ".pth":
-        return safetensors.torch.save(subject.weights, subject.metadata)
+        return safetensors.torch.save(given.weights, given.metadata)
     buffer = io.BytesIO()
-    torch.save(subject.weights, buffer)
+    torch.save(given.weights, buffer)
     return buffer.getvalue()
 
 
-def _onnx(subject: Subject, _: str) -> Exported:
+def _onnx(given: Exportable, _: str) -> Exported:
     if find_spec("onnx") is None:
-        raise UserError("--format onnx: onnx is not installed; run: pip install 'solo_hcsc[onnx]'")
+        raise MissingPackage("`format` onnx: onnx is not installed; run: pip install 'solo_hcsc[onnx]'")
     import onnx
 
-    size = sum(value.nbytes for value in subject.weights.values())
+    size = sum(value.nbytes for value in given.weights.values())
     if size >= _LARGEST_GRAPH:
         raise UserError(f"`format` onnx: holds up to 2 GB, these weights are {size / 1e9:.1f}; take safetensors")
-    graph = onnx.load_from_string(_traced(subject))
-    onnx.helper.set_model_props(graph, subject.metadata)
+    graph = onnx.load_from_string(_traced(given))
+    onnx.helper.set_model_props(graph, given.metadata)
     onnx.checker.check_model(graph)
     content = graph.SerializeToString()
     if find_spec("onnxruntime") is not None:
-        _check_graph(subject, content)
+        _check_graph(given, content)
     lines = ["import onnxruntime", "session = onnxruntime.InferenceSession(FILE)"]
     return Exported(content, "\n".join([*lines, 'features = session.run(None, {"images": images})[0]']))
 
 
-def _traced(subject: Subject) -> bytes:
-    """The encoder as an ONNX graph for any number of images, of any size for solo-learn's ResNets.
+def _traced(given: Exportable) -> bytes:
+    """Trace the encoder as an ONNX graph for any number of images, of any size for solo-learn's ResNets.
 
-    It is traced. The newer exporter (`dynamo=True`) fails in torch 2.6, takes several times as long, and writes
+    The newer exporter (`dynamo=True`) fails in torch 2.6, takes several times as long, and writes
     tracebacks with this machine's paths into the file.
     """
-    module, buffer = subject.encoder.module.eval(), io.BytesIO()
+    module, buffer = given.encoder.module.eval(), io.BytesIO()
     sizes = {2: "height", 3: "width"} if isinstance(module, torchvision.models.ResNet) else {}
     try:
         with muted():  # on an error it prints the whole graph
             torch.onnx.export(
                 module,
-                (subject.images,),
+                (given.images,),
                 buffer,  # type: ignore[arg-type]  # which this exporter takes too
                 dynamo=False,
                 input_names=["images"],
@@ -271,33 +244,33 @@ def _traced(subject: Subject) -> bytes:
             )
     except torch.onnx.OnnxExporterError as error:
         reason = on_one_line(str(error).strip().splitlines()[0])
-        raise UserError(f"`format` onnx: torch cannot export {subject.encoder.name} ({reason})") from error
+        raise UserError(f"`format` onnx: torch cannot export {given.encoder.name} ({reason})") from error
     return buffer.getvalue()
 
 
-def _check_graph(subject: Subject, content: bytes) -> None:
+def _check_graph(given: Exportable, content: bytes) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    one_by_one = (session.run(None, {"images": image.numpy()})[0] for image in subject.images.split(1))
-    if not subject.matches(torch.cat([torch.from_numpy(found) for found in one_by_one])):
-        raise UserError(f"`format` onnx: the graph of {subject.encoder.name} gives other features; take safetensors")
+    one_by_one = (session.run(None, {"images": image.numpy()})[0] for image in given.images.split(1))
+    if not given.matches(torch.cat([torch.from_numpy(found) for found in one_by_one])):
+        raise UserError(f"`format` onnx: the graph of {given.encoder.name} gives other features; take safetensors")
 
 
-def _detectron2(subject: Subject, _: str) -> Exported:
-    name = re.fullmatch(r"resnet(\d+)", (_torchvision_model(subject) or ("",))[0])
-    if name is None or subject.small_stem:
-        shown = subject.encoder.name + (" with the stem for small images" if subject.small_stem else "")
+def _detectron2(given: Exportable, _: str) -> Exported:
+    name = re.fullmatch(r"resnet(\d+)", (_torchvision_model(given) or ("",))[0])
+    if name is None or given.small_stem:
+        shown = given.encoder.name + (" with the stem for small images" if given.small_stem else "")
         raise UserError(f"`format` detectron2: it has ResNets with the ImageNet stem only, not {shown}; take another")
-    weights = {_detectron2_name(key): value.numpy() for key, value in subject.weights.items()}
+    weights = {_detectron2_name(key): value.numpy() for key, value in given.weights.items()}
     content = {"model": weights, "__author__": "solo_hcsc", "matching_heuristics": True}
     depth = int(name[1])
     lines = [
         "cfg.MODEL.WEIGHTS = FILE",
         f'cfg.MODEL.RESNETS.DEPTH, cfg.MODEL.RESNETS.STRIDE_IN_1X1, cfg.INPUT.FORMAT = {depth}, False, "RGB"',
     ]
-    if subject.view.mean and subject.view.std:
-        colours = (subject.view.mean, subject.view.std)
+    if given.view.mean and given.view.std:
+        colours = (given.view.mean, given.view.std)
         mean, std = ([round(255 * value, 3) for value in values] for values in colours)
         lines.append(f"cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD = {mean}, {std}")
     if depth < 50:
@@ -308,14 +281,14 @@ def _detectron2(subject: Subject, _: str) -> Exported:
 
 
 def _detectron2_name(key: str) -> str:
-    """`layer1.0.bn2.weight` is `res2.0.conv2.norm.weight` there, `conv1.weight` is `stem.conv1.weight`."""
+    """Rename `layer1.0.bn2.weight` to `res2.0.conv2.norm.weight`, `conv1.weight` to `stem.conv1.weight`."""
     key = re.sub(r"^layer(\d)", lambda stage: f"res{int(stage[1]) + 1}", key)
     key = key if key.startswith("res") else f"stem.{key}"
     key = re.sub(r"bn(\d)", r"conv\1.norm", key)
     return key.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
 
 
-_FORMATS: dict[str, Callable[[Subject, str], Exported]] = {
+_FORMATS: dict[str, Callable[[Exportable, str], Exported]] = {
     "timm": _timm,
     "torchvision": _torchvision,
     "safetensors": _safetensors,

@@ -1,0 +1,88 @@
+"""A run's encoder as a file for another library, or the whole run as a folder for solo-learn 1.0.6."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from solo_hcsc.encoders.checkpoints import Checkpoint
+from solo_hcsc.encoders.export import Exportable, Exported, export
+from solo_hcsc.encoders.formats import EXPORTED_RUN, card_of, check_place
+from solo_hcsc.encoders.loading import Encoder
+from solo_hcsc.encoders.recorded import EVALUATION, role_of
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import folder_written_whole, written_together
+
+# Writes the model card's text: of what, the content, the format, and the file's name.
+Card = Callable[[Exportable, Exported, str, str], str]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file or folder that was written."""
+
+    path: Path
+    checkpoint: Path  # its weights: the file itself, or a file in the folder
+    card: Path | None  # the model card beside it
+    code: str  # how it is loaded
+
+    @property
+    def megabytes(self) -> str:
+        return f"{self.checkpoint.stat().st_size / 1e6:.1f} MB"
+
+
+def write_export(
+    encoder: Encoder,
+    checkpoint: Checkpoint,
+    out: Path,
+    format: str,
+    method: str | None = None,
+    card: Card | None = None,
+) -> Written:
+    """Write an encoder in a format, or its whole run for solo-learn.
+
+    Args:
+        encoder: the run's encoder, or one of foreign weights.
+        checkpoint: what it was taken from.
+        out: the file; for `solo-learn` a folder that is new or empty.
+        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
+        method: what trained foreign weights.
+        card: writes a model card, which goes beside the file; none if not given.
+    """
+    check_place(out, format)
+    trained = checkpoint.recorded
+    if role_of(trained) == EVALUATION:
+        source = trained.get("pretrained_feature_extractor", "which its args.json names")
+        raise UserError(f"{checkpoint.path}: the checkpoint of an evaluation; give that of pretraining, {source}")
+    asked = Exportable(encoder, trained.get("method") or method)
+    return (_write_run if format == EXPORTED_RUN else _write_file)(checkpoint, asked, out, format, card)
+
+
+def _write_file(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
+    if out.resolve() == checkpoint.path.resolve():
+        raise UserError(f"`out` {out}: is the checkpoint itself; give another file")
+    exported = export(asked, format, out.suffix)
+    texts = {} if card is None else {card_of(out): card(asked, exported, format, out.name)}
+    with written_together(out.parent, [out.name, *(file.name for file in texts)]) as (file, *beside):
+        file.write_bytes(exported.content)
+        for place, text in zip(beside, texts.values(), strict=True):
+            place.write_text(text, encoding="utf-8")
+    return Written(out, out, next(iter(texts), None), exported.code_for(out))
+
+
+def _write_run(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
+    from solo_hcsc.runs.solo_learn import RECORD, export_run
+
+    exported = export_run(asked.encoder, checkpoint)
+    name = card_of(Path(exported.name)).name
+
+    def is_earlier(folder: Path) -> bool:
+        return {file.name for file in folder.iterdir()} in ({RECORD, exported.name, name}, {RECORD, exported.name})
+
+    with folder_written_whole(out, is_earlier) as folder:
+        (folder / RECORD).write_text(exported.record, encoding="utf-8")
+        (folder / exported.name).write_bytes(exported.checkpoint.content)
+        if card is not None:
+            text = card(asked, exported.checkpoint, format, exported.name)
+            (folder / name).write_text(text, encoding="utf-8")
+    code = exported.checkpoint.code.replace("FOLDER", str(out))
+    return Written(out, out / exported.name, None if card is None else out / name, code)
