@@ -1,6 +1,7 @@
 """What long work tells while it runs: nothing in a library; a command line sets a `Reporter` that shows it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -35,6 +36,17 @@ def listen(reporter: Reporter) -> None:
     """Send what long work tells to a reporter from now on."""
     global _reporter
     _reporter = reporter
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep to themselves what the calls in a block tell."""
+    before = _reporter
+    listen(Reporter())
+    try:
+        yield
+    finally:
+        listen(before)
 
 
 def say(line: str) -> None:

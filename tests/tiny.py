@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from solo_hcsc.__main__ import main
+from solo_hcsc.study.job import Job
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--crop_size", "32", "--batch_size", "8", "--num_workers", "0", "--accelerator", "cpu", "--lr", "0.03"]
@@ -60,6 +61,14 @@ def run_here(command: str, *flags: object) -> None:
     finally:
         if "wandb" in sys.modules:
             sys.modules["wandb"].teardown()  # else the next command in this process writes where this one did
+        give_memory_back()
+
+
+def call_here(job: Job) -> None:
+    """Does a study's job in this process."""
+    try:
+        job.call()
+    finally:
         give_memory_back()
 
 
