@@ -46,7 +46,7 @@ _SPREAD = "± is the sample standard deviation over seeds."
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page shows."""
+    """The content of a page."""
 
     title: str
     comparison: Comparison

@@ -22,7 +22,7 @@ class Sentence(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """By how much the first of two rows is ahead in a measure, and how sure that is."""
+    """The lead of one row over another in a measure, with its uncertainty."""
 
     gap: float
     uncertainty: float | None  # half of the gap's 95 % interval; None where nothing tells it
@@ -35,7 +35,7 @@ class Lead(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What a row of an ablation does to a measure, against the reference: the same seeds, pair by pair."""
+    """The effect of a row of an ablation on a measure, against the reference: paired over seeds."""
 
     row: str
     measure: str

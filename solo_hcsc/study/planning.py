@@ -40,7 +40,7 @@ class CheckedRow:
 
 @dataclass(frozen=True)
 class Request:
-    """What all rows of a study have in common: where it is, how often each row is run, and how runs are judged."""
+    """The part of a study that its rows share: folder, seeds and evaluations."""
 
     kind: Literal["compare", "ablate"]
     out: Path

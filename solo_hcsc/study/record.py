@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MeasureKind(NamedTuple):
-    """Where a measure comes from and how it is shown."""
+    """A measure: its result and how it is shown."""
 
     evaluation: str
     metric: str  # its name in the evaluation's result
@@ -95,7 +95,7 @@ class Measure(_Record):
 
 
 class Cost(_Record):
-    """What pretraining cost; None where it is not known."""
+    """Cost of pretraining; None where it is not known."""
 
     epochs: int | None = None
     epoch_seconds: float | None = None
@@ -104,7 +104,7 @@ class Cost(_Record):
 
 
 class Evaluated(_Record):
-    """How a run was evaluated."""
+    """An evaluation of a run."""
 
     command: Text
     split: Literal["train", "val"] | None = None  # the images that were clustered, of an evaluation that chooses
@@ -181,7 +181,7 @@ class Search(_Record):
 
 
 class Comparison(_Record):
-    """What a study found: all of comparison.json.
+    """The result of a study: all of comparison.json.
 
     Example:
         >>> read(Path("trained_models/comparison")).table()  # doctest: +SKIP

@@ -33,7 +33,7 @@ SETTINGS = (*_COMMON, "num_crops_per_aug", *AUGMENTATIONS)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared, by which evaluations, and where."""
+    """Rows, evaluations and folder of a study."""
 
     kind: Literal["compare", "ablate"]
     subject: str | None  # of the title; the finished methods if None
