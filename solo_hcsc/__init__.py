@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
+    from solo_hcsc.report.analysis import analyse
     from solo_hcsc.runs.methods import RunTree, load_tree
     from solo_hcsc.runs.run import Run, embed, open_run
     from solo_hcsc.solo102.method import HCSC
+    from solo_hcsc.study.ablate import ablate
+    from solo_hcsc.study.compare import compare
+    from solo_hcsc.study.record import Comparison
     from solo_hcsc.trees.picking import Pick, pick
     from solo_hcsc.trees.spreading import spread
 
@@ -31,6 +35,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Coded",
+    "Comparison",
     "Embeddings",
     "Encoder",
     "Hierarchy",
@@ -42,8 +47,11 @@ __all__ = [
     "RunTree",
     "SelectiveCoding",
     "__version__",
+    "ablate",
     "alignment",
+    "analyse",
     "build_hierarchy",
+    "compare",
     "dead_dimensions",
     "embed",
     "features_of",
@@ -71,6 +79,10 @@ _ROOMS = {
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
     "evaluation.knn": ("knn_accuracy",),
+    "study.compare": ("compare",),
+    "study.ablate": ("ablate",),
+    "study.record": ("Comparison",),
+    "report.analysis": ("analyse",),
     "trees.picking": ("Pick", "pick"),
     "trees.spreading": ("spread",),
 }

@@ -37,6 +37,9 @@ def ablate(
         out: folder of the runs and of comparison.json; trained_models/ablate/TABLE if not given.
         **settings: of pretraining, for every row; all else is as in `compare`.
 
+    Returns:
+        A `Comparison`, whose `reference` is the row that the others are seen against.
+
     Example:
         >>> ablate("tree", "photos", max_epochs=50).to_pandas()  # doctest: +SKIP
     """
