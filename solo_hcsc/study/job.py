@@ -91,8 +91,8 @@ def words(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as a reader would type them. This is text for a report; nothing reads it back.
 
     Example:
-        >>> words({"k": [3, 5], "knn_eval": True, "hierarchy": False})
-        ['--k', '3', '5', '--knn_eval', '--hierarchy', 'false']
+        >>> " ".join(words({"k": [3, 5], "knn_eval": True, "hierarchy": False})).replace("--", "+")
+        '+k 3 5 +knn_eval +hierarchy false'
     """
     found = []
     for name, value in settings.items():
