@@ -39,8 +39,8 @@ def listen(reporter: Reporter) -> None:
 
 
 @contextmanager
-def silent() -> Iterator[None]:
-    """Keep to themselves what the calls in a block tell."""
+def unheard() -> Iterator[None]:
+    """Keep what is told in a block to oneself."""
     before = _reporter
     listen(Reporter())
     try:

@@ -113,6 +113,9 @@ class _Printed(Reporter):
         if is_main_process():
             print(line, flush=True)
 
+    def epoch(self, line: str) -> None:
+        self.say(line)
+
     def note(self, line: str) -> None:
         if is_main_process():
             print(f"note: {line}", file=sys.stderr, flush=True)

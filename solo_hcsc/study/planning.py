@@ -11,7 +11,7 @@ from solo_hcsc.data.folders import fingerprint
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.budgets import drawn_from
-from solo_hcsc.progress import silent
+from solo_hcsc.progress import unheard
 from solo_hcsc.settings import Settings
 from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.study.asked import Evaluations, by_name, check_test_images, usual
@@ -79,7 +79,7 @@ def checked(name: str, settings: Mapping[str, Any]) -> CheckedRow:
 
 def training_images(source: ImageSource) -> int:
     """Return how many training images there are."""
-    with silent():  # each run says what it finds in the folders
+    with unheard():  # each run says what it finds in the folders
         return len(one_split(source, "train"))  # type: ignore[arg-type]
 
 

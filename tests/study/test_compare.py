@@ -13,9 +13,10 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from tiny import SMALL, call_here, make_images, only, run_here
 
+import solo_hcsc
 from solo_hcsc.cli.commands import compare
 from solo_hcsc.cli.commands._studies import pretraining, values
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.options import options_in
 from solo_hcsc.study import runner, tables
 from solo_hcsc.study.asked import rows_of
@@ -113,6 +114,30 @@ def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_p
     assert row["cost"]["epochs"] == 2
     assert row["cost"]["peak_memory"] > 1e8
     assert [epoch for epoch, _ in row["runs"][0]["curves"]["val_knn_acc1"]] == [0, 1]
+
+
+def test_library_takes_and_returns_values_and_prints_nothing(images, called, tmp_path, capsys):
+    small = {"crop_size": 32, "batch_size": 8, "num_workers": 0, "accelerator": "cpu", "max_epochs": 1}
+    data = {"data_dir": images, "train_dir": "train", "val_dir": "val", "dataset": "custom"}
+    methods = {"mocov2plus": {"queue_size": 16}, "simclr": {"lr": 0.1}}
+    asked = {"seeds": [0], "out": tmp_path, "evaluations": {"knn": {"k": [3, 5]}, "clustering": None}}
+    found = solo_hcsc.compare(methods, **data, **small, **asked)
+    assert capsys.readouterr() == ("", "")
+    assert [row.name for row in found.rows] == ["mocov2plus", "simclr"]
+    assert found.rows[1].settings["lr"] == 0.1
+    assert found.to_pandas()["knn"].tolist() == [row.measures["knn"].mean for row in found.rows]
+    made = json.loads(only(tmp_path / "simclr", "knn-*.json").read_text())
+    assert [one["k"] for one in made["settings"]["all"]] == [3, 5]
+    called.clear()
+    methods["simclr"] = {**small, "lr": 0.1}  # the same values in another order
+    assert solo_hcsc.compare(methods, **data, **small, **asked).rows == found.rows
+    assert called == []
+    with pytest.raises(ArgumentError, match="`evaluations` knm: unknown"):
+        solo_hcsc.compare(methods, **data, **small, **{**asked, "evaluations": ["knm"]})
+    with pytest.raises(ArgumentError, match="`seed`: is set for each run"):
+        solo_hcsc.compare(methods, "photos", seed=3)
+    with pytest.raises(ArgumentError, match="`table` trees: unknown"):
+        solo_hcsc.ablate("trees", "photos")
 
 
 def test_test_images_are_for_the_evaluations_alone(flags, called, tmp_path):
