@@ -1,4 +1,4 @@
-"""What compare and ablate share: from the words of a command line to values; no command itself."""
+"""The flags of compare and ablate, and from their words to values; no command itself."""
 
 import shlex
 from argparse import Namespace
@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.cli.commands import pretrain
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import ArgumentError, UserError
-from solo_hcsc.methods.names import METHODS
-from solo_hcsc.settings import NOT_NEGATIVE, Settings, take
-from solo_hcsc.study.asked import EVALUATIONS, ON_REQUEST, check_test_images, refuse_repeated, refuse_set_here, usual
+from solo_hcsc.methods.names import METHODS, method_names
+from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import NOT_NEGATIVE, POSITIVE, Settings, take
+from solo_hcsc.study.asked import (
+    EVALUATIONS,
+    ON_REQUEST,
+    ORACLE,
+    check_test_images,
+    refuse_repeated,
+    refuse_set_here,
+    usual,
+)
 from solo_hcsc.study.job import plain, words
 from solo_hcsc.training.settings import Wandb
 
@@ -48,6 +57,52 @@ def add_study_flags(parser: Parser) -> None:
         typed = " ".join(words(usual(name)))
         told = f"; if not given, {typed}, or less for fewer images" if typed else ""
         group.add_argument(f"--{name}", metavar='"FLAGS"', help=f"for solo-hcsc {name}{told}")
+
+
+def comparison_parser() -> Parser:
+    """Build the parser of `compare`."""
+    known = ", ".join(method_names())
+    parser = Parser(
+        "compare",
+        "Pretrains methods on the same images with several seeds, evaluates each run, and makes a report. Flags that "
+        "are not listed here are pretraining's and go to every method. The same command again goes on after an "
+        "interruption, and does not repeat what is finished; beside a running one it takes over part of the runs.",
+        "--methods NAME NAME ... --dataset NAME [flags] [flags of solo-hcsc pretrain]",
+    )
+    group = parser.add_argument_group("comparison")
+    group.add_argument(
+        "--methods",
+        nargs="+",
+        required=True,
+        metavar="NAME",
+        help=f"of {known}; {ORACLE}: HCSC with the true labels as its tree, a ceiling and no method",
+    )
+    group.add_argument(
+        "--budget",
+        choices=["epochs", "seconds"],
+        default="epochs",
+        help="equal epochs for all; or, beyond that, more epochs for the faster ones until they take as long",
+    )
+    add_study_flags(parser)
+    group = parser.add_argument_group("equal search")
+    group.add_argument(
+        "--search",
+        type=int,
+        default=0,
+        bound=NOT_NEGATIVE,
+        metavar="N",
+        help="first N trials of every method: settings drawn from its documented ranges (docs/comparison.md), but for "
+        "the flags that are given, judged by the online KNN accuracy on --val_dir; hopeless trials are stopped. The "
+        "best of each method is then run with all seeds and judged on --test_dir",
+    )
+    group.add_argument("--search_epochs", type=int, bound=POSITIVE, help="of a trial; --max_epochs if not given")
+    group.add_argument(
+        "--search_seed", type=int, default=1000, bound=NOT_NEGATIVE, help="of the draws and of the trials' runs"
+    )
+    group = parser.add_argument_group("a method's own flags, in quotes")
+    for name in method_names():
+        group.add_argument(f"--{name}", metavar='"FLAGS"', default="", help=f"for {name} only")
+    return parser
 
 
 def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
@@ -127,3 +182,14 @@ def conclude(found: "Comparison", out: Path, first: Settings) -> None:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in found.failed.items())
         raise UserError(f"{len(found.failed)} runs failed, and the same command again repeats them: {reasons}")
     print(f"report: {file}")
+
+
+def pair_of(flags: Namespace, found: "Comparison") -> str:
+    """Return the command that runs HCSC with a search's settings, for as many epochs, without and with its tree."""
+    rows = [row for row in found.rows if row.base == "hcsc"]
+    settings = {name: value for name, value in rows[0].settings.items() if name not in ("method", "max_epochs")}
+    own = ["--table", "tree", "--seeds", *map(str, flags.seeds), "--test_dir", str(flags.test_dir)]
+    own += ["--evaluations", *flags.evaluations]
+    own += [f"--{name}={getattr(flags, name)}" for name in flags.evaluations if getattr(flags, name)]
+    epochs = max(row.epochs or 0 for row in rows)
+    return Invocation("ablate", (*own, *words({**settings, "max_epochs": epochs}))).line

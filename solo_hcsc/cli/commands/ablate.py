@@ -4,15 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.commands._studies import (
-    add_study_flags,
-    conclude,
-    evaluations,
-    names_in,
-    pretraining,
-    split,
-    values,
-)
+from solo_hcsc.cli.commands._studies import add_study_flags, conclude, evaluations, names_in, pretraining, split, values
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.study.tables import TABLES, refuse_labels
