@@ -43,8 +43,9 @@ from solo_hcsc.report.to_wandb import log_pictures
 from solo_hcsc.runs.images import choose_labels, same_data
 from solo_hcsc.runs.results import versions
 from solo_hcsc.settings import Settings, take
+from solo_hcsc.study.asked import FEWEST_TO_ANALYSE
 from solo_hcsc.study.job import Job, line, plain, words
-from solo_hcsc.study.record import FEWEST_TO_ANALYSE, Analysis, AnalysisFigure, write_analysis
+from solo_hcsc.study.record import Analysis, AnalysisFigure, write_analysis
 from solo_hcsc.tables import data_frame, score, table
 from solo_hcsc.training.settings import Wandb, check_wandb
 

@@ -256,9 +256,6 @@ class Comparison(_Record):
         return file
 
 
-FEWEST_TO_ANALYSE = 10  # images of which a map says anything
-
-
 class AnalysisFigure(_Record):
     """A picture of an analysis."""
 

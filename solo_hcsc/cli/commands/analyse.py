@@ -9,7 +9,7 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import flags_of_run
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Bound, Settings, at_least, take
-from solo_hcsc.study.record import FEWEST_TO_ANALYSE
+from solo_hcsc.study.asked import FEWEST_TO_ANALYSE
 from solo_hcsc.training.settings import Wandb
 
 MOST_QUERIES = 12  # that a picture has room for
