@@ -5,13 +5,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 folder=trained_models/quickstart/$(date +%Y%m%d-%H%M%S)
 
 # Digits are small and grey: mild crops, no flips, no colours.
+
 solo-hcsc pretrain \
-    --dataset digits \
-    --method hcsc \
     --encoder resnet18 \
-    --max_epochs 15 \
     --batch_size 64 \
-    --num_workers 2 \
     --optimizer sgd \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
@@ -26,6 +23,10 @@ solo-hcsc pretrain \
     --hue 0 \
     --gray_scale_prob 0 \
     --gaussian_prob 0 \
+    --dataset digits \
+    --method hcsc \
+    --max_epochs 15 \
+    --num_workers 2 \
     --num_prototypes 60 30 15 \
     --queue_size 128 \
     --temperature 0.1 \

@@ -29,23 +29,10 @@ def lazy_imports(file: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "room",
-    [
-        "hcsc",
-        "trees",
-        "data",
-        "encoders",
-        "methods",
-        "solo102",
-        "solo106",
-        "runs",
-        "training",
-        "evaluation",
-        "study",
-        "report",
-    ],
-)
+ROOMS = "hcsc trees data encoders methods solo102 solo106 runs training evaluation study report".split()
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_only_large_optional_packages_are_imported_late(room):
     late = {
         f"{file.relative_to(PACKAGE)}: {name}"

@@ -9,10 +9,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 python scripts/data/cifar10.py --train_images 10000 --val_images 5000
 
 solo-hcsc ablate \
-    --table "$table" \
-    --seeds 0 \
-    --out "trained_models/ablate/cifar10-$table" \
-    --clustering "--label_hierarchy solo_hcsc/data/label_hierarchies/cifar10.txt" \
     --dataset custom \
     --data_dir datasets/cifar10-10000 \
     --train_dir train \
@@ -41,6 +37,10 @@ solo-hcsc ablate \
     --base_tau_momentum 0.9 \
     --final_tau_momentum 0.99 \
     --num_prototypes 200 100 50 \
-    --min_cluster_size 4 \
     --proto_warmup_epochs 3 \
+    --table "$table" \
+    --seeds 0 \
+    --out "trained_models/ablate/cifar10-$table" \
+    --clustering "--label_hierarchy solo_hcsc/data/label_hierarchies/cifar10.txt" \
+    --min_cluster_size 4 \
     "${@:2}"

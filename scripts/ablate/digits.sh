@@ -7,14 +7,8 @@ if [ -z "$table" ]; then echo "error: say which table: components, levels, proto
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 
 solo-hcsc ablate \
-    --table "$table" \
-    --seeds 0 1 2 \
-    --out "trained_models/ablate/digits-$table" \
-    --dataset digits \
     --encoder resnet18 \
-    --max_epochs 8 \
     --batch_size 64 \
-    --num_workers 2 \
     --optimizer sgd \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
@@ -29,6 +23,12 @@ solo-hcsc ablate \
     --hue 0 \
     --gray_scale_prob 0 \
     --gaussian_prob 0 \
+    --table "$table" \
+    --seeds 0 1 2 \
+    --out "trained_models/ablate/digits-$table" \
+    --dataset digits \
+    --max_epochs 8 \
+    --num_workers 2 \
     --num_prototypes 30 20 10 \
     --min_cluster_size 3 \
     --queue_size 128 \

@@ -5,22 +5,16 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" umap
 
 # Digits are small and grey: mild crops, no flips, no colours.
+
 solo-hcsc compare \
-    --methods hcsc mocov2plus swav \
-    --seeds 0 \
-    --out trained_models/compare/digits \
-    --dataset digits \
     --encoder resnet18 \
-    --max_epochs 8 \
     --batch_size 64 \
-    --num_workers 2 \
     --optimizer sgd \
     --scheduler warmup_cosine \
     --warmup_epochs 1 \
     --lr 0.25 \
     --classifier_lr 0.03 \
     --crop_size 32 \
-    --num_crops_per_aug 2 \
     --min_scale 0.7 \
     --horizontal_flip_prob 0 \
     --brightness 0.2 \
@@ -29,6 +23,13 @@ solo-hcsc compare \
     --hue 0 \
     --gray_scale_prob 0 \
     --gaussian_prob 0 \
+    --methods hcsc mocov2plus swav \
+    --seeds 0 \
+    --out trained_models/compare/digits \
+    --dataset digits \
+    --max_epochs 8 \
+    --num_workers 2 \
+    --num_crops_per_aug 2 \
     --knn_eval \
     --linear "--cache_features --optimizer sgd --lr 0.1 --scheduler cosine --weight_decay 0 --max_epochs 30 --batch_size 64" \
     --hcsc "--num_prototypes 60 30 15 --queue_size 128 --symmetric true --temperature 0.2 --proto_warmup_epochs 2

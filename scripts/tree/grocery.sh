@@ -8,19 +8,43 @@ source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" ""
 bash scripts/data/weights.sh datasets/weights
 
 solo-hcsc ablate \
+    --dataset custom \
+    --data_dir datasets/grocery-96 \
+    --train_dir train \
+    --val_dir val \
+    --crop_size 48 \
+    --batch_size 88 \
+    --encoder timm/tf_efficientnet_lite0 \
+    --init_weights datasets/weights/efficientnet_lite0.pth \
+    --mean 0.5 0.5 0.5 \
+    --std 0.5 0.5 0.5 \
+    --freeze_batchnorm \
+    --freeze_encoder_epochs 1 \
+    --gradient_clip_val 1 \
+    --max_epochs 4 \
+    --num_workers 0 \
+    --accelerator cpu \
+    --num_crops_per_aug 2 \
+    --min_scale 0.2 \
+    --gaussian_prob 0 \
+    --solarization_prob 0 \
+    --optimizer sgd \
+    --scheduler cosine \
+    --classifier_lr 0.1 \
+    --weight_decay 1e-4 \
+    --checkpoint_frequency 100 \
+    --clustered_space encoder \
+    --clustered_features images \
+    --proto_warmup_epochs 0 \
+    --proto_weight 1 \
+    --proto_ramp_epochs 0 \
     --table "$table" \
     --seeds 0 1 2 3 4 \
     --out trained_models/tree/grocery \
     --test_dir test \
     --evaluations knn clustering \
-    --dataset custom --data_dir datasets/grocery-96 --train_dir train --val_dir val \
-    --encoder timm/tf_efficientnet_lite0 --init_weights datasets/weights/efficientnet_lite0.pth \
-    --mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 \
-    --freeze_batchnorm --freeze_encoder_epochs 1 --gradient_clip_val 1 \
-    --max_epochs 4 --batch_size 88 --num_workers 0 --accelerator cpu \
-    --crop_size 48 --num_crops_per_aug 2 --min_scale 0.2 --gaussian_prob 0 --solarization_prob 0 \
-    --optimizer sgd --scheduler cosine --lr 0.05 --classifier_lr 0.1 --weight_decay 1e-4 --checkpoint_frequency 100 \
-    --queue_size 88 --base_tau_momentum 0.99 --final_tau_momentum 0.99 \
-    --clustered_space encoder --clustered_features images \
-    --proto_warmup_epochs 0 --proto_weight 1 --proto_ramp_epochs 0 \
+    --lr 0.05 \
+    --queue_size 88 \
+    --base_tau_momentum 0.99 \
+    --final_tau_momentum 0.99 \
     "${@:2}"

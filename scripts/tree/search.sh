@@ -7,6 +7,31 @@ source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh" search
 bash scripts/data/weights.sh datasets/weights
 
 solo-hcsc compare \
+    --dataset custom \
+    --data_dir datasets/grocery-96 \
+    --train_dir train \
+    --val_dir val \
+    --crop_size 48 \
+    --batch_size 88 \
+    --encoder timm/tf_efficientnet_lite0 \
+    --init_weights datasets/weights/efficientnet_lite0.pth \
+    --mean 0.5 0.5 0.5 \
+    --std 0.5 0.5 0.5 \
+    --freeze_batchnorm \
+    --freeze_encoder_epochs 1 \
+    --gradient_clip_val 1 \
+    --max_epochs 4 \
+    --num_workers 0 \
+    --accelerator cpu \
+    --num_crops_per_aug 2 \
+    --min_scale 0.2 \
+    --gaussian_prob 0 \
+    --solarization_prob 0 \
+    --optimizer sgd \
+    --scheduler cosine \
+    --classifier_lr 0.1 \
+    --weight_decay 1e-4 \
+    --checkpoint_frequency 100 \
     --methods hcsc mocov2plus swav \
     --search 8 \
     --budget seconds \
@@ -14,13 +39,6 @@ solo-hcsc compare \
     --out trained_models/tree/search \
     --test_dir test \
     --evaluations knn clustering \
-    --dataset custom --data_dir datasets/grocery-96 --train_dir train --val_dir val \
-    --encoder timm/tf_efficientnet_lite0 --init_weights datasets/weights/efficientnet_lite0.pth \
-    --mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 \
-    --freeze_batchnorm --freeze_encoder_epochs 1 --gradient_clip_val 1 \
-    --max_epochs 4 --batch_size 88 --num_workers 0 --accelerator cpu \
-    --crop_size 48 --num_crops_per_aug 2 --min_scale 0.2 --gaussian_prob 0 --solarization_prob 0 \
-    --optimizer sgd --scheduler cosine --classifier_lr 0.1 --weight_decay 1e-4 --checkpoint_frequency 100 \
     --hcsc "--clustered_space encoder --clustered_features images --proto_warmup_epochs 0 --proto_ramp_epochs 0
         --final_tau_momentum 0.999" \
     --mocov2plus "--proj_hidden_dim 1280 --proj_output_dim 128 --final_tau_momentum 0.999" \

@@ -104,7 +104,7 @@ class Options:
         (4096, 'zero_logit', 20)
         >>> Options(num_prototypes=(3, 4))
         Traceback (most recent call last):
-        solo_hcsc.hcsc.errors.ArgumentError: `num_prototypes` 3 4: each level must have fewer than the one below
+        solo_hcsc.errors.ArgumentError: `num_prototypes` 3 4: each level must have fewer than the one below
     """
 
     preset: str = field(

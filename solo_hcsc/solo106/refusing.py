@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from solo_hcsc.errors import ArgumentError, MissingPackage, UserError
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.launch import refuse
 
 # Where arguments that are not HCSC's own stand in a config; all others are below `method_kwargs`.
@@ -33,6 +33,6 @@ def refusing() -> Iterator[None]:
     """Ends the process with one line and exit code 2 where the user asked for what cannot be done."""
     try:
         yield
-    except (UserError, ArgumentError, MissingPackage) as error:
-        message = str(error) if isinstance(error, UserError) else in_config(str(error))
+    except UserError as error:
+        message = in_config(str(error)) if isinstance(error, ArgumentError) else str(error)
         refuse(message, getattr(error, "alone", False))

@@ -3,18 +3,18 @@
 # CHECKPOINT is a file, or a run's folder. The best learning rate depends on the method: --lr_sweep trains a classifier
 # for each of many at once.
 solo-hcsc linear \
-    --dataset "$1" \
-    --data_dir ./datasets \
-    --pretrained_feature_extractor "$2" \
     --max_epochs 100 \
-    --gpus 0 \
-    --precision 16 \
     --optimizer sgd \
     --scheduler step \
     --lr_decay_steps 60 80 \
-    --lr 0.3 \
     --weight_decay 0 \
     --batch_size 256 \
     --num_workers 4 \
+    --dataset "$1" \
+    --data_dir ./datasets \
+    --pretrained_feature_extractor "$2" \
+    --gpus 0 \
+    --precision 16 \
+    --lr 0.3 \
     --crop_size 32 \
     "${@:3}"

@@ -12,8 +12,8 @@ solo-hcsc linear \
     --optimizer sgd \
     --scheduler step \
     --lr_decay_steps 60 80 \
-    --lr 3.0 \
     --weight_decay 0 \
     --batch_size 256 \
     --num_workers 4 \
+    --lr 3.0 \
     "${@:5}"

@@ -7,29 +7,29 @@ solo-hcsc pretrain \
     --max_epochs 1000 \
     --gpus 0 \
     --precision 16 \
+    --batch_size 256 \
+    --num_workers 4 \
     --optimizer sgd \
-    --scheduler cosine \
     --lr 0.3 \
     --classifier_lr 0.3 \
     --weight_decay 1e-4 \
-    --batch_size 256 \
-    --num_workers 4 \
-    --crop_size 32 \
-    --num_crops_per_aug 1 1 \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
+    --method hcsc \
+    --scheduler cosine \
+    --temperature 0.2 \
+    --proj_output_dim 128 \
+    --momentum_classifier \
+    --crop_size 32 \
+    --num_crops_per_aug 1 1 \
     --min_scale 0.2 \
     --gaussian_prob 0.0 0.0 \
     --name "hcsc-$1" \
-    --method hcsc \
     --num_prototypes 500 250 100 \
     --queue_size 32768 \
-    --temperature 0.2 \
-    --proj_output_dim 128 \
     --proto_warmup_epochs 100 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.99 \
-    --momentum_classifier \
     "${@:2}"

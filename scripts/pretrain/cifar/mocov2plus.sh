@@ -7,26 +7,26 @@ solo-hcsc pretrain \
     --max_epochs 1000 \
     --gpus 0 \
     --precision 16 \
+    --batch_size 256 \
+    --num_workers 4 \
     --optimizer sgd \
-    --scheduler warmup_cosine \
     --lr 0.3 \
     --classifier_lr 0.3 \
     --weight_decay 1e-4 \
-    --batch_size 256 \
-    --num_workers 4 \
-    --crop_size 32 \
-    --num_crops_per_aug 1 1 \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
-    --gaussian_prob 0.0 0.0 \
-    --name "mocov2plus-$1" \
     --method mocov2plus \
+    --scheduler warmup_cosine \
     --proj_hidden_dim 2048 \
-    --queue_size 32768 \
     --temperature 0.2 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.999 \
     --momentum_classifier \
+    --crop_size 32 \
+    --num_crops_per_aug 1 1 \
+    --gaussian_prob 0.0 0.0 \
+    --name "mocov2plus-$1" \
+    --queue_size 32768 \
     "${@:2}"

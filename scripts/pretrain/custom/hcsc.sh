@@ -9,25 +9,25 @@ solo-hcsc pretrain \
     --data_dir "$1" \
     --train_dir "$2" \
     --max_epochs 400 \
+    --batch_size 128 \
+    --num_workers 4 \
     --optimizer sgd \
-    --scheduler cosine \
     --lr 0.3 \
     --classifier_lr 0.3 \
     --weight_decay 1e-4 \
-    --batch_size 128 \
-    --num_workers 4 \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
-    --min_scale 0.2 \
-    --name hcsc-custom \
     --method hcsc \
-    --queue_size 16384 \
+    --scheduler cosine \
     --temperature 0.2 \
     --proj_output_dim 128 \
+    --momentum_classifier \
+    --min_scale 0.2 \
+    --name hcsc-custom \
+    --queue_size 16384 \
     --proto_warmup_epochs 40 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.99 \
-    --momentum_classifier \
     "${@:3}"

@@ -8,23 +8,23 @@ solo-hcsc pretrain \
     --data_dir "$1" \
     --train_dir "$2" \
     --max_epochs 400 \
+    --batch_size 128 \
+    --num_workers 4 \
     --optimizer sgd \
-    --scheduler warmup_cosine \
     --lr 0.3 \
     --classifier_lr 0.3 \
     --weight_decay 1e-4 \
-    --batch_size 128 \
-    --num_workers 4 \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
-    --name mocov2plus-custom \
     --method mocov2plus \
+    --scheduler warmup_cosine \
     --proj_hidden_dim 2048 \
-    --queue_size 65536 \
     --temperature 0.2 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.999 \
     --momentum_classifier \
+    --name mocov2plus-custom \
+    --queue_size 65536 \
     "${@:3}"

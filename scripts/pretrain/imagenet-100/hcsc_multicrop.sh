@@ -12,30 +12,30 @@ solo-hcsc pretrain \
     --accelerator ddp \
     --sync_batchnorm \
     --precision 16 \
-    --optimizer sgd \
-    --scheduler cosine \
-    --lr 0.3 \
-    --classifier_lr 0.3 \
-    --weight_decay 1e-4 \
     --batch_size 128 \
     --num_workers 4 \
     --dali \
-    --crop_size 224 192 160 128 96 \
-    --num_crops_per_aug 2 1 1 1 1 \
+    --optimizer sgd \
+    --lr 0.3 \
+    --classifier_lr 0.3 \
+    --weight_decay 1e-4 \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
+    --crop_size 224 192 160 128 96 \
+    --num_crops_per_aug 2 1 1 1 1 \
     --min_scale 0.2 0.172 0.143 0.114 0.086 \
     --max_scale 1.0 0.86 0.715 0.571 0.429 \
-    --name hcsc-multicrop-400ep-imagenet100 \
     --method hcsc \
-    --num_prototypes 1000 500 200 \
-    --queue_size 16384 \
+    --scheduler cosine \
     --temperature 0.2 \
     --proj_output_dim 128 \
+    --momentum_classifier \
+    --name hcsc-multicrop-400ep-imagenet100 \
+    --num_prototypes 1000 500 200 \
+    --queue_size 16384 \
     --proto_warmup_epochs 40 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.99 \
-    --momentum_classifier \
     "$@"

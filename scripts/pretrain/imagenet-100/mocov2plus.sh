@@ -11,24 +11,24 @@ solo-hcsc pretrain \
     --accelerator ddp \
     --sync_batchnorm \
     --precision 16 \
-    --optimizer sgd \
-    --scheduler cosine \
-    --lr 0.3 \
-    --classifier_lr 0.3 \
-    --weight_decay 1e-4 \
     --batch_size 128 \
     --num_workers 4 \
     --dali \
+    --optimizer sgd \
+    --lr 0.3 \
+    --classifier_lr 0.3 \
+    --weight_decay 1e-4 \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
-    --name mocov2plus-400ep-imagenet100 \
     --method mocov2plus \
+    --scheduler cosine \
     --proj_hidden_dim 2048 \
-    --queue_size 65536 \
     --temperature 0.2 \
     --base_tau_momentum 0.99 \
     --final_tau_momentum 0.999 \
     --momentum_classifier \
+    --name mocov2plus-400ep-imagenet100 \
+    --queue_size 65536 \
     "$@"

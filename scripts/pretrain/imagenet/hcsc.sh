@@ -17,29 +17,29 @@ ${LAUNCH:-python} -m solo_hcsc pretrain \
     --accelerator ddp \
     --sync_batchnorm \
     --precision 16 \
-    --optimizer sgd \
-    --scheduler cosine \
-    --lr 0.03 \
-    --classifier_lr 0.3 \
-    --weight_decay 1e-4 \
     --batch_size 32 \
     --num_workers 5 \
     --dali \
+    --auto_resume \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
-    --min_scale 0.2 \
-    --name hcsc-resnet50-imagenet-200ep \
-    --auto_resume \
     --method hcsc \
+    --scheduler cosine \
+    --temperature 0.2 \
+    --proj_output_dim 128 \
+    --momentum_classifier \
     --preset official \
     --num_prototypes 3000 2000 1000 \
     --queue_size 16384 \
-    --temperature 0.2 \
-    --proj_output_dim 128 \
     --proto_warmup_epochs 20 \
     --base_tau_momentum 0.999 \
     --final_tau_momentum 0.999 \
-    --momentum_classifier \
+    --lr 0.03 \
+    --optimizer sgd \
+    --classifier_lr 0.3 \
+    --weight_decay 1e-4 \
+    --min_scale 0.2 \
+    --name hcsc-resnet50-imagenet-200ep \
     "$@"

@@ -13,33 +13,33 @@ ${LAUNCH:-python} -m solo_hcsc pretrain \
     --accelerator ddp \
     --sync_batchnorm \
     --precision 16 \
-    --optimizer sgd \
-    --scheduler cosine \
-    --lr 0.03 \
-    --classifier_lr 0.3 \
-    --weight_decay 1e-4 \
     --batch_size 32 \
     --num_workers 5 \
     --dali \
-    --crop_size 224 192 160 128 96 \
-    --num_crops_per_aug 2 1 1 1 1 \
-    --min_scale 0.2 0.172 0.143 0.114 0.086 \
-    --max_scale 1.0 0.86 0.715 0.571 0.429 \
+    --auto_resume \
     --brightness 0.4 \
     --contrast 0.4 \
     --saturation 0.4 \
     --hue 0.1 \
-    --name hcsc-multicrop-resnet50-imagenet-200ep \
-    --auto_resume \
+    --crop_size 224 192 160 128 96 \
+    --num_crops_per_aug 2 1 1 1 1 \
+    --min_scale 0.2 0.172 0.143 0.114 0.086 \
+    --max_scale 1.0 0.86 0.715 0.571 0.429 \
     --method hcsc \
-    --preset official \
-    --local_selection true \
-    --num_prototypes 3000 2000 1000 \
-    --queue_size 16384 \
+    --scheduler cosine \
     --temperature 0.2 \
     --proj_output_dim 128 \
+    --momentum_classifier \
+    --preset official \
+    --num_prototypes 3000 2000 1000 \
+    --queue_size 16384 \
     --proto_warmup_epochs 20 \
     --base_tau_momentum 0.999 \
     --final_tau_momentum 0.999 \
-    --momentum_classifier \
+    --lr 0.03 \
+    --optimizer sgd \
+    --classifier_lr 0.3 \
+    --weight_decay 1e-4 \
+    --name hcsc-multicrop-resnet50-imagenet-200ep \
+    --local_selection true \
     "$@"

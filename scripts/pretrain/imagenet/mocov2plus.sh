@@ -11,14 +11,21 @@ ${LAUNCH:-python} -m solo_hcsc pretrain \
     --accelerator ddp \
     --sync_batchnorm \
     --precision 16 \
-    --optimizer sgd \
-    --scheduler warmup_cosine \
-    --lr 0.3 \
-    --classifier_lr 0.4 \
-    --weight_decay 3e-5 \
     --batch_size 32 \
     --num_workers 5 \
     --dali \
+    --auto_resume \
+    --method mocov2plus \
+    --optimizer sgd \
+    --scheduler warmup_cosine \
+    --proj_hidden_dim 2048 \
+    --temperature 0.2 \
+    --base_tau_momentum 0.99 \
+    --final_tau_momentum 0.999 \
+    --momentum_classifier \
+    --lr 0.3 \
+    --classifier_lr 0.4 \
+    --weight_decay 3e-5 \
     --num_crops_per_aug 1 1 \
     --brightness 0.4 \
     --contrast 0.4 \
@@ -27,12 +34,5 @@ ${LAUNCH:-python} -m solo_hcsc pretrain \
     --gaussian_prob 1.0 0.1 \
     --solarization_prob 0.0 0.2 \
     --name mocov2plus-resnet50-imagenet-200ep \
-    --auto_resume \
-    --method mocov2plus \
-    --proj_hidden_dim 2048 \
     --queue_size 65536 \
-    --temperature 0.2 \
-    --base_tau_momentum 0.99 \
-    --final_tau_momentum 0.999 \
-    --momentum_classifier \
     "$@"

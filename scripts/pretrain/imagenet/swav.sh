@@ -11,6 +11,19 @@ ${LAUNCH:-python} -m solo_hcsc pretrain \
     --accelerator ddp \
     --sync_batchnorm \
     --precision 16 \
+    --batch_size 32 \
+    --num_workers 5 \
+    --dali \
+    --auto_resume \
+    --brightness 0.8 \
+    --contrast 0.8 \
+    --saturation 0.8 \
+    --hue 0.2 \
+    --crop_size 224 96 \
+    --num_crops_per_aug 2 6 \
+    --min_scale 0.14 0.05 \
+    --max_scale 1.0 0.14 \
+    --method swav \
     --optimizer sgd \
     --lars \
     --grad_clip_lars \
@@ -21,24 +34,11 @@ ${LAUNCH:-python} -m solo_hcsc pretrain \
     --min_lr 0.0006 \
     --classifier_lr 0.1 \
     --weight_decay 1e-6 \
-    --batch_size 32 \
-    --num_workers 5 \
-    --dali \
-    --crop_size 224 96 \
-    --num_crops_per_aug 2 6 \
-    --min_scale 0.14 0.05 \
-    --max_scale 1.0 0.14 \
-    --brightness 0.8 \
-    --contrast 0.8 \
-    --saturation 0.8 \
-    --hue 0.2 \
-    --name swav-resnet50-imagenet-200ep \
-    --auto_resume \
-    --method swav \
     --proj_hidden_dim 2048 \
     --proj_output_dim 128 \
     --num_prototypes 3000 \
     --queue_size 3840 \
     --freeze_prototypes_epochs 2 \
+    --name swav-resnet50-imagenet-200ep \
     --epoch_queue_starts 15 \
     "$@"

@@ -9,8 +9,6 @@ solo-hcsc semisup \
     --val_dir imagenet/val \
     --pretrained_feature_extractor "$1" \
     --max_epochs 70 \
-    --gpus 0 \
-    --precision 16 \
     --optimizer sgd \
     --scheduler step \
     --lr_decay_steps 30 60 \
@@ -19,4 +17,6 @@ solo-hcsc semisup \
     --weight_decay 0 \
     --batch_size 256 \
     --num_workers 4 \
+    --gpus 0 \
+    --precision 16 \
     "${@:2}"

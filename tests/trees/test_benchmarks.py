@@ -1,0 +1,49 @@
+"""The benchmarks of trees and duplicates run, at sizes that measure nothing; their measures are right."""
+
+import json
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from benchmarks import duplicates, trees
+
+
+def test_every_way_to_build_a_tree_is_judged():
+    rows = trees.compared("mixture", *trees.mixture(400), seed=0)
+    assert [row["way"] for row in rows] == list(trees.WAYS)
+    for row in rows[:-1]:  # HDBSCAN finds as many as it finds
+        assert row["clusters"] == list(row["levels"]) == [18, 7, 1]
+        assert 0 < row["hungarian"][0] <= 1
+        assert 0 < row["purity"] <= row["purity_of_all_merges"] <= 1
+
+
+def test_cost_has_time_memory_and_agreement():
+    cost = trees.cost_of("exact", 300, threads=1)
+    assert cost["cpu_seconds"] > 0
+    assert cost["peak_gb"] > 0.05
+    assert len(cost["ami"]) == 2
+
+
+def test_dendrogram_purity_of_a_known_tree():
+    labels = np.array([0, 0, 1, 1])
+    right = np.array([4, 4, 5, 5, 6, 6, 6])
+    wrong = np.array([4, 5, 4, 5, 6, 6, 6])
+    assert trees.dendrogram_purity(right, labels, seed=0) == 1
+    assert trees.dendrogram_purity(wrong, labels, seed=0) == 0.5
+
+
+def test_hungarian_accuracy_matches_one_to_one():
+    assert trees.hungarian(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])) == 1
+    assert trees.hungarian(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 2])) == 0.75
+
+
+def test_duplicates(tmp_path, capsys):
+    with mock.patch.object(sys, "argv", ["duplicates", "--small", "--repeats", "1", "--out", str(tmp_path)]):
+        duplicates.main()
+    rows = {row["way"]: row for row in json.loads((tmp_path / "duplicates.json").read_text())["rows"]}
+    assert rows["solo_hcsc, hash"]["precision"] == 1
+    assert rows["solo_hcsc, hash"]["recall"] >= 4 / 6
+    assert rows["solo_hcsc, hash"]["recall_of"]["same file"] == pytest.approx(1)
+    assert "crop of 90 % a side" in capsys.readouterr().out
