@@ -18,6 +18,7 @@ from solo_hcsc.hcsc.options import IMAGES_EACH, Options
 from solo_hcsc.hcsc.vectors import as_numbers, as_vectors
 from solo_hcsc.trees.names import WAYS
 from solo_hcsc.trees.neighbours import nearest_rows
+from solo_hcsc.trees.stored import stored
 
 SAME = 0.999  # the cosine from which two images count as one
 NEIGHBOURS = 20  # whose mean distance says how typical an image is (Hacohen et al., TypiClust, ICML 2022)
@@ -92,7 +93,7 @@ def pick(
         >>> [one.image for one in pick(corners, 2, already=[0])]
         [5, 9]
     """
-    walk = _Walk(centred(as_vectors(features, "features")))
+    walk = _Walk(centred(as_vectors(stored(features, "features"), "features")))
     images = len(walk.points)
     if not isinstance(budget, Integral) or budget < 1:
         raise ArgumentError(f"`budget` is {budget!r}: give how many images to pick, at least 1")

@@ -12,6 +12,7 @@ from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.options import levels_for
 from solo_hcsc.hcsc.vectors import as_numbers, as_vectors
 from solo_hcsc.trees.picking import as_clusters, centred, clusters_of
+from solo_hcsc.trees.stored import stored
 
 
 def spread(features: Any, labelled: Any, classes: Any, paths: Any = None) -> np.ndarray:
@@ -35,7 +36,7 @@ def spread(features: Any, labelled: Any, classes: Any, paths: Any = None) -> np.
         >>> spread(ring, [0, 2], np.array([0, 1]), np.array([[0, 0, 1, 1]])).argmax(axis=1).tolist()
         [0, 0, 1, 1]
     """
-    points = centred(as_vectors(features, "features"))
+    points = centred(as_vectors(stored(features, "features"), "features"))
     known, classes = as_numbers(labelled, "labelled", below=len(points)), as_numbers(classes, "classes")
     if known.ndim != 1 or known.shape != classes.shape or not len(known):
         raise ArgumentError(f"`labelled` has shape {known.shape} and `classes` {classes.shape}: give (m,) of each")
