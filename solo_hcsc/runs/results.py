@@ -127,8 +127,8 @@ class Result:
 
     def save(self, file: str | Path) -> Path:
         """Write a JSON file, which is never half there, and return its path; `load` reads it."""
-        unknown = {"checkpoint": "", "checkpoint_sha256": "", "pretraining": {}, "warnings": []}
-        origin = unknown | {"command": "", "flags": []} | self.origin
+        unknown: dict[str, Any] = {"checkpoint": "", "checkpoint_sha256": "", "pretraining": {}, "warnings": []}
+        origin = {**unknown, "command": "", "flags": [], **self.origin}
         content = {
             "evaluation": self.evaluation,
             "method": self.method,
