@@ -1,8 +1,8 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
 
 The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
-torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`,
-`knn_accuracy`) needs solo-learn; the others do not.
+torch nor solo-learn. `HCSC`, `load_tree`, `features_of` and `knn_accuracy` need solo-learn, and so do a run's tree and
+its projector; the others do not.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
     from solo_hcsc.runs.methods import RunTree, load_tree
-    from solo_hcsc.runs.run import Run, embed, open_run
+    from solo_hcsc.runs.run import Run, embed, export, open_run
     from solo_hcsc.solo102.method import HCSC
     from solo_hcsc.trees.picking import Pick, pick
     from solo_hcsc.trees.spreading import spread
@@ -46,6 +46,7 @@ __all__ = [
     "build_hierarchy",
     "dead_dimensions",
     "embed",
+    "export",
     "features_of",
     "knn_accuracy",
     "load_encoder",
@@ -67,7 +68,7 @@ _ROOMS = {
     "solo102.method": ("HCSC",),
     "encoders.loading": ("Encoder", "load_encoder"),
     "encoders.embedding": ("Embeddings",),
-    "runs.run": ("Run", "embed", "open_run"),
+    "runs.run": ("Run", "embed", "export", "open_run"),
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
     "evaluation.knn": ("knn_accuracy",),
