@@ -1,8 +1,8 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
 
 The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
-torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`,
-`knn_accuracy`) needs solo-learn; the others do not.
+torch nor solo-learn. Functions that work on a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`) need
+solo-learn; the others do not.
 """
 
 from importlib import import_module
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
     from solo_hcsc.evaluation.features import features_of
-    from solo_hcsc.evaluation.knn import knn_accuracy
+    from solo_hcsc.evaluation.knn import knn, zeroshot
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
     from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
     from solo_hcsc.runs.methods import RunTree, load_tree
+    from solo_hcsc.runs.results import Result
     from solo_hcsc.runs.run import Run, embed, open_run
     from solo_hcsc.solo102.method import HCSC
     from solo_hcsc.trees.picking import Pick, pick
@@ -38,6 +39,7 @@ __all__ = [
     "Options",
     "Pick",
     "Processes",
+    "Result",
     "Run",
     "RunTree",
     "SelectiveCoding",
@@ -47,7 +49,7 @@ __all__ = [
     "dead_dimensions",
     "embed",
     "features_of",
-    "knn_accuracy",
+    "knn",
     "load_encoder",
     "load_tree",
     "open_run",
@@ -55,6 +57,7 @@ __all__ = [
     "rankme",
     "spread",
     "uniformity",
+    "zeroshot",
 ]
 
 _ROOMS = {
@@ -67,10 +70,11 @@ _ROOMS = {
     "solo102.method": ("HCSC",),
     "encoders.loading": ("Encoder", "load_encoder"),
     "encoders.embedding": ("Embeddings",),
+    "runs.results": ("Result",),
     "runs.run": ("Run", "embed", "open_run"),
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
-    "evaluation.knn": ("knn_accuracy",),
+    "evaluation.knn": ("knn", "zeroshot"),
     "trees.picking": ("Pick", "pick"),
     "trees.spreading": ("spread",),
 }
