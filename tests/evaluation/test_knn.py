@@ -22,7 +22,7 @@ class Embedded:
 def blobs(images=60, classes=6, seed=0):
     random = np.random.default_rng(seed)
     labels = np.arange(images) % classes
-    return (3 * np.eye(8)[labels] + random.normal(size=(images, 8))).astype("float32"), labels
+    return (1.5 * np.eye(8)[labels] + random.normal(size=(images, 8))).astype("float32"), labels
 
 
 def test_arrays_tensors_names_and_embeddings_give_the_same_result():

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from PIL import Image
 from tiny import SMALL, run_here, where
 
-from solo_hcsc.hcsc import learner
+from solo_hcsc.methods import learner
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.health import Health, Sign, collapse_in_tree, collapse_of, of_epoch, of_tree
 from solo_hcsc.hcsc.hierarchy import build_hierarchy

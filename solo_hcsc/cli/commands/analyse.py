@@ -113,7 +113,7 @@ def look(
     import numpy as np
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.clusters import clusters_by_level, same_class_share
+    from solo_hcsc.evaluation.clusters import same_class_share
     from solo_hcsc.report.charts import show_history
     from solo_hcsc.report.gallery import Thumbnails
     from solo_hcsc.report.maps import by_class, by_cluster, show_maps
@@ -124,7 +124,7 @@ def look(
     if tree is None:
         print("the checkpoint carries no tree: no pictures of prototypes and left-out negatives")
     subject, features, clustered, classes = subject.embed(take(Loading, flags))
-    by_level = [] if tree is None else clusters_by_level(tree.hierarchy, clustered)
+    by_level = [] if tree is None else list(tree.hierarchy.assign(clustered).numpy().T)
     sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
     numbers: dict[str, Any] = {}
     pictures = show_history(history, same_class_share(classes) if names and knows_chance else None, numbers)
@@ -165,7 +165,10 @@ def compare_clusters(
     if subject.classes:
         labels = labels_by_level(classes, subject.levels)
         kmeans, found = score_kmeans(features, len(subject.classes), seed, labels)
-        rows = score_tree(subject.tree.hierarchy, by_level, labels) if subject.tree else []
+        rows = []
+        if subject.tree:
+            prototypes = [len(level.prototypes) for level in subject.tree.hierarchy.levels]
+            rows = score_tree(prototypes, np.stack(by_level, axis=1), labels)
         return show_agreement([*rows, kmeans], subject.groups, numbers), found
     if subject.tree:
         return [], np.empty(0, int)
