@@ -171,10 +171,9 @@ def test_clusters_are_compared_without_a_run_or_a_word(capsys):
      ("embeddings", (np.eye(3), [1, 1, 1])), ("label_hierarchy", "labels.txt")],
 )  # fmt: skip
 def test_what_clustering_cannot_take_is_named(name, value):
+    images = np.random.default_rng(0).normal(size=(90, 8)), np.arange(90) % 3
     with pytest.raises(ArgumentError, match=f"`{name}`"):
-        clustering(
-            **({"embeddings": (np.random.default_rng(0).normal(size=(90, 8)), np.arange(90) % 3)} | {name: value})
-        )
+        clustering(**({"embeddings": images} | {name: value}))
 
 
 # ---- label hierarchies ----
