@@ -70,7 +70,10 @@ def _counts(level: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
 
 
 def _commonest_other(counts: list[np.ndarray], nodes: list[np.ndarray], own: np.ndarray) -> np.ndarray:
-    """Find the commonest other class (N,) in each image's bottom cluster; where that is all of one class, of the smallest cluster that has two."""
+    """Find the commonest other class (N,) in each image's bottom cluster.
+
+    Where that is all of one class, in the smallest cluster that has two.
+    """
     other = np.full(len(own), -1)
     for count, node in zip(counts, nodes, strict=True):
         first, second = _two_commonest(count)
@@ -87,7 +90,7 @@ def _two_commonest(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _share(counts: list[np.ndarray], nodes: list[np.ndarray], of: np.ndarray, itself: int) -> np.ndarray:
-    """Return the smoothed share (N,) of a class at the bottom, without the image; `itself`: 1 if it is of that class."""
+    """Return the smoothed share (N,) of a class at the bottom, without the image, of which `itself` are."""
     share: np.ndarray = np.zeros(len(of))
     for number in reversed(range(len(counts))):
         count, node = counts[number], nodes[number]
