@@ -3,7 +3,7 @@
 Shapes: `N` images, `D` embedding size, `L` levels of a tree, `m` labelled images, `C` classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -173,6 +173,35 @@ def accuracy(shares: np.ndarray, classes: np.ndarray, coverage: float = 1.0) -> 
     """
     surest = np.argsort(-shares.max(axis=1), kind="stable")[: max(1, round(coverage * len(shares)))]
     return float(100 * (shares[surest].argmax(axis=1) == classes[surest]).mean())
+
+
+def compare_with_truth(
+    result: Spread, vectors: np.ndarray, truth: Sequence[Any] | None
+) -> tuple[int, dict[str, tuple[float, float]]]:
+    """Compare with the true classes of the images without a given label.
+
+    Args:
+        result: the labels that were spread.
+        vectors: (N, D).
+        truth: N names of classes, None for an unknown one.
+
+    Returns:
+        How many such images there are, and the accuracy in percent, on all of them and on the surest half, of `spread`
+        and of KNN alone; nothing where the given labels are not such names.
+    """
+    if truth is None or not {*result.classes} <= {*truth}:
+        return 0, {}
+    numbers = {name: number for number, name in enumerate(result.classes)}
+    right = np.array([numbers.get(name, -1) for name in truth])
+    known = np.flatnonzero(result.given)
+    others = np.flatnonzero(~result.given & np.array([name is not None for name in truth]))
+    if not len(others):
+        return 0, {}
+    classes = result.shares[known].argmax(axis=1)
+    votes = knn_shares(vectors[others], vectors[known], classes, len(result.classes))
+    ways = {"spread": result.shares[others], "knn": votes}
+    halves = {way: tuple(accuracy(own, right[others], part) for part in (1, 0.5)) for way, own in ways.items()}
+    return len(others), halves
 
 
 def _means(clusters: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -181,7 +181,7 @@ def test_own_clusters_are_picked_from_if_asked_for():
 class Embedded:
     """What `embed` returns, as far as it is read here."""
 
-    embeddings: np.ndarray
+    vectors: np.ndarray
     labels: np.ndarray | None = None
     paths: list[str] | None = None
     clusters: np.ndarray | None = None

@@ -14,7 +14,7 @@ from solo_hcsc.evaluation.knn import knn, zeroshot
 class Embedded:
     """What `embed` returns, as far as evaluations read it."""
 
-    embeddings: np.ndarray
+    vectors: np.ndarray
     labels: np.ndarray
     classes: tuple[str, ...]
 

@@ -303,7 +303,7 @@ def test_embeddings_that_are_not_finite_are_counted(kind, values):
 class Embedded:
     """As `embed` returns it: features of any length."""
 
-    embeddings: np.ndarray
+    vectors: np.ndarray
 
 
 @pytest.mark.parametrize(
@@ -330,13 +330,13 @@ def test_vectors_of_any_length_are_brought_to_unit_length():
     expected = build_hierarchy(points, Options(**SMALL))
     lengths = torch.logspace(-20, 20, len(points))[:, None]
     long = Embedded((points * lengths).numpy())
-    before = long.embeddings.copy()
+    before = long.vectors.copy()
     found = build_hierarchy(long, Options(**SMALL))
     assert torch.equal(expected.assignments, found.assignments)
     for level, same in zip(expected.levels, found.levels, strict=True):
         torch.testing.assert_close(level.temperatures, same.temperatures)
     assert torch.equal(found.assign(long), expected.assign(points))
-    np.testing.assert_array_equal(long.embeddings, before)  # the caller's own
+    np.testing.assert_array_equal(long.vectors, before)  # the caller's own
 
 
 @pytest.mark.parametrize(

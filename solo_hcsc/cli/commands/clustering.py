@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
 from solo_hcsc.cli.parser import Parser
-from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.progress import note
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
