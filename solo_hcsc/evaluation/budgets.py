@@ -96,7 +96,7 @@ def check_budgets(budgets: Sequence[int] | None, images: int) -> list[int]:
     if not counts or not all(isinstance(one, Integral) and one >= 1 for one in counts):
         raise ArgumentError(f"`budgets` is {budgets!r}: give whole numbers from 1")
     if counts[-1] > most:
-        raise ArgumentError(f"`budgets` {counts[-1]}: a draw has only {most} of {images} images; give fewer")
+        raise ArgumentError(f"`budgets` {counts[-1]}: a draw chooses from {most} of {images} images; give fewer")
     return counts
 
 
