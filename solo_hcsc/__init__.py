@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
+    from solo_hcsc.evaluation.budgets import fewlabels
+    from solo_hcsc.evaluation.clusters import clustering
     from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn, zeroshot
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
+    from solo_hcsc.report.explore import explore
     from solo_hcsc.runs.methods import RunTree, load_tree
     from solo_hcsc.runs.results import Result
     from solo_hcsc.runs.run import Run, embed, open_run
     from solo_hcsc.solo102.method import HCSC
-    from solo_hcsc.trees.picking import Pick, pick
-    from solo_hcsc.trees.spreading import spread
+    from solo_hcsc.trees.picking import Pick, Picks, pick
+    from solo_hcsc.trees.spreading import Spread, spread
 
 __all__ = [
     "HCSC",
@@ -38,17 +41,22 @@ __all__ = [
     "Level",
     "Options",
     "Pick",
+    "Picks",
     "Processes",
     "Result",
     "Run",
     "RunTree",
     "SelectiveCoding",
+    "Spread",
     "__version__",
     "alignment",
     "build_hierarchy",
+    "clustering",
     "dead_dimensions",
     "embed",
+    "explore",
     "features_of",
+    "fewlabels",
     "knn",
     "load_encoder",
     "load_tree",
@@ -75,8 +83,11 @@ _ROOMS = {
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
     "evaluation.knn": ("knn", "zeroshot"),
-    "trees.picking": ("Pick", "pick"),
-    "trees.spreading": ("spread",),
+    "evaluation.budgets": ("fewlabels",),
+    "evaluation.clusters": ("clustering",),
+    "report.explore": ("explore",),
+    "trees.picking": ("Pick", "Picks", "pick"),
+    "trees.spreading": ("Spread", "spread"),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 
