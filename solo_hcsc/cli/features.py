@@ -1,5 +1,6 @@
 """The features that the commands about few labels compute: of which images, and in whose tree."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from solo_hcsc.data.source import ImageSource
@@ -34,6 +35,15 @@ def compute(embedder: "Embedder", flags: Settings) -> "Embeddings":
     told = f"{flags.features} features of {embedder.encoder.name}, {embedder.device}"
     print(f"{len(embedder.images)} images, {told}", flush=True)
     return embedder.embeddings(take(Loading, flags))
+
+
+def check_classes(embedders: "Sequence[Embedder]") -> None:
+    """Refuse images without labels, and those of one class."""
+    sets = [embedder.images for embedder in embedders]
+    if any(one.labels is None or not (one.labels >= 0).any() for one in sets):
+        raise UserError("fewlabels compares with true labels: give images in class folders")
+    if len(classes := {name for one in sets for name in one.classes}) < 2:
+        raise UserError(f"fewlabels needs at least two classes; all images are {min(classes)!r}")
 
 
 def picks_from_run(run: "Run", flags: Settings) -> bool:

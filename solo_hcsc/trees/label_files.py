@@ -1,7 +1,7 @@
 """Labels of images in CSV files with columns `path` and `label`, as `pick` writes them and people fill them in."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from solo_hcsc.cells import from_cell
@@ -35,6 +35,16 @@ def check_labels(files: Sequence[Path], argument: str = "labels") -> None:
     """Refuse files that `read_labels` could not read."""
     for file in files:
         _rows(file, argument)
+
+
+def check_enough(labels: Mapping[str, str], files: Sequence[Path], argument: str = "labels") -> None:
+    """Refuse labels that are missing or all the same."""
+    told = f"`{argument}` {' '.join(map(str, files))}"
+    if not labels:
+        raise UserError(f"{told}: no label is filled in; write classes into its column label")
+    if len({*labels.values()}) == 1:
+        one = min(labels.values())
+        raise UserError(f"{told}: all {len(labels)} labels are {one!r}; give at least two classes")
 
 
 def _rows(file: Path, argument: str) -> list[tuple[str, str]]:

@@ -31,8 +31,8 @@ def run(argv: Sequence[str]) -> None:
     check_ks(ks, subject.images)
     encoder, tree = subject.frozen.encoder, subject.tree
     if tree is None and encoder.trained_with.get("method") == "hcsc":
-        why = "since it is from before the run's first clustering; only k-means is compared"
-        note(f"{encoder.checkpoint} carries no tree, {why}")
+        early = "since it is from before the run's first clustering; only k-means is compared"
+        note(f"{encoder.checkpoint} carries no tree, {early}")
     variant = "-projector" * (flags.features == "projector") + "-val" * (flags.split == "val")
     file = result_file(encoder.checkpoint, f"clustering{variant}", source)
 
@@ -44,15 +44,13 @@ def run(argv: Sequence[str]) -> None:
     )
     subject, images, clusters = subject.embed_labelled(take(Loading, flags))
     prototypes = [len(level.prototypes) for level in tree.hierarchy.levels] if tree else None
-    levels = subject.levels
-    result = clustering(images, clusters, ks, seed=flags.seed, label_hierarchy=levels, prototypes=prototypes)
+    told = {"seed": flags.seed, "label_hierarchy": subject.levels, "prototypes": prototypes}
+    result = clustering(images, clusters, ks, **told)
     own = {"features": flags.features, "split": flags.split, "label_hierarchy": subject.label_hierarchy}
     seconds, settings = time.monotonic() - started, {**result.settings, **own}
     result = replace(result, settings=settings, data=subject.description, method=flags.method, seconds=seconds)
     result.of(encoder, Invocation("clustering", tuple(argv))).save(file)
-    print(result.table())
-    if settings["tree"] is not None:
-        print(f"\n{compare_tree(result)}\n")
+    print(result.table() + (f"\n\n{compare_tree(result)}\n" if settings["tree"] else ""))
     print(f"result in {file}")
     tell_skipped(subject.skipped, subject.images + len(subject.skipped))
 

@@ -4,18 +4,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from solo_hcsc.cli.features import compute, find_images, picks_from_run, prepare
+from solo_hcsc.cli.features import check_classes, compute, find_images, picks_from_run, prepare
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
 from solo_hcsc.cli.next_command import next_command
-from solo_hcsc.errors import UserError
 from solo_hcsc.files import check_folder_to_write, written_together
 from solo_hcsc.runs.results import Invocation, describe_data
 from solo_hcsc.settings import Settings, at_least
-
-if TYPE_CHECKING:
-    from solo_hcsc.encoders.embedding import Embedder
 
 NAMES = ("fewlabels.json", "fewlabels.svg")
 
@@ -60,15 +55,6 @@ def run(argv: Sequence[str]) -> None:
     line = next_command("pick", flags, dropped, "--budget", max(budgets), "--out", "labels.csv")
     print(f"to choose images for labelling: {line}")
     tell_skipped(skipped, sum(len(embedder.images) for embedder in embedders))
-
-
-def check_classes(embedders: "Sequence[Embedder]") -> None:
-    """Refuse images without labels, and those of one class."""
-    sets = [embedder.images for embedder in embedders]
-    if any(one.labels is None or not (one.labels >= 0).any() for one in sets):
-        raise UserError("fewlabels compares with true labels: give images in class folders")
-    if len(classes := {name for one in sets for name in one.classes}) < 2:
-        raise UserError(f"fewlabels needs at least two classes; all images are {min(classes)!r}")
 
 
 def parse(argv: Sequence[str]) -> Settings:

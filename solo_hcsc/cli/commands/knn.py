@@ -4,18 +4,12 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.flags import check_features, knn_parser
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.runs.images import evaluated_images
-from solo_hcsc.runs.results import Invocation, describe_data, result_file
+from solo_hcsc.runs.results import Invocation, Result, describe_data, result_file
 from solo_hcsc.settings import take
-
-if TYPE_CHECKING:
-    from torch.utils.data import Dataset
-
-    from solo_hcsc.runs.results import Result
 
 
 def run(argv: Sequence[str]) -> None:
@@ -29,11 +23,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def evaluate(
-    function: "Callable[..., Result]",
-    flags: Namespace,
-    source: ImageSource,
-    sets: "Callable[[Callable], tuple[Dataset, Dataset]]",
-    invocation: Invocation,
+    function: Callable[..., Result], flags: Namespace, source: ImageSource, sets: Callable, invocation: Invocation
 ) -> None:
     """Embed the bank and the queries; print and save the result of every kind of features."""
     from solo_hcsc.data.folders import classes_of

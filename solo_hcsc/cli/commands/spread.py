@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from solo_hcsc.cli.features import compute, find_images, prepare
 from solo_hcsc.cli.flags import check_frozen, embed_parser
 from solo_hcsc.cli.next_command import next_command
-from solo_hcsc.errors import UserError
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import SHARE, Settings
 from solo_hcsc.tables import table
-from solo_hcsc.trees.label_files import check_labels, read_labels
+from solo_hcsc.trees.label_files import check_enough, check_labels, read_labels
 
 if TYPE_CHECKING:
     from solo_hcsc.encoders.embedding import Embeddings
@@ -32,10 +31,10 @@ def run(argv: Sequence[str]) -> None:
     import_faiss("spread clusters")
     embedder = prepare(Run(files, flags.encoder, flags.encoder_args), source, flags, flags.split)
     labels = {path: label for path, label in read_labels(flags.labels, embedder.images.paths).items() if label}
-    check(labels, flags)
+    check_enough(labels, flags.labels)
     found = compute(embedder, flags)
     labels = {path: labels[path] for path in found.paths if path in labels}
-    check(labels, flags)
+    check_enough(labels, flags.labels)
     result = spread(found, labels, abstain=flags.abstain)
     result.save(flags.out)
     told = sum(label is not None for label in result.labels)
@@ -45,16 +44,6 @@ def run(argv: Sequence[str]) -> None:
     line = next_command("pick", flags, ("labels", "out", "abstain"), *more)
     print(f"to label more images where it helps most: {line}")
     tell_skipped(found.skipped, len(embedder.images))
-
-
-def check(labels: dict[str, str], flags: Settings) -> None:
-    """Refuse labels that are missing or all the same."""
-    files = " ".join(map(str, flags.labels))
-    if not labels:
-        raise UserError(f"--labels {files}: no label is filled in; write classes into its column label")
-    if len({*labels.values()}) == 1:
-        one = min(labels.values())
-        raise UserError(f"--labels {files}: all {len(labels)} labels are {one!r}; give at least two classes")
 
 
 def report(found: "Embeddings", result: "Spread") -> None:
