@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,8 @@ def clustering(
     points, count = as_unit_vectors(images.vectors, "embeddings"), images.classes
     if len(np.unique(images.labels)) < 2:
         raise ArgumentError("`embeddings` have one class: give images of at least two")
-    ks = list(dict.fromkeys([count] if k is None else [k] if isinstance(k, Integral) else k))
+    asked: Sequence[int] = [count] if k is None else list(k) if isinstance(k, Sequence) else [k]
+    ks = list(dict.fromkeys(asked))
     check_ks(ks, len(points))
     levels = _label_levels(label_hierarchy, images.names)
     labels = labels_by_level(images.labels, levels)
@@ -200,7 +200,7 @@ def clustering(
 
 def check_ks(ks: Sequence[Any], images: int) -> None:
     """Refuse numbers of clusters that are none, or more than there are images."""
-    if not ks or not all(isinstance(one, Integral) and one >= 2 for one in ks):
+    if not ks or not all(isinstance(one, int | np.integer) and one >= 2 for one in ks):
         raise ArgumentError(f"`k` is {ks!r}: give a whole number from 2, or several")
     if max(ks) > images:
         raise ArgumentError(f"`k` {max(ks)}: there are only {images} images to cluster")
@@ -294,7 +294,7 @@ def score_whole_tree(
     They are of the classes, and of each further level of the labels. `best_labels` has for each level of the tree the
     level of the labels, from 1, with the highest AMI.
     """
-    dendrogram = [dendrogram_purity(clusters.T, groups) for groups in labels]
+    dendrogram = [dendrogram_purity(list(clusters.T), groups) for groups in labels]
     leaves = [leaf_purity(clusters[:, 0], groups) for groups in labels]
     return {
         "name": f"tree of {clusters.shape[1]} levels",

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.evaluation.labelled import as_pair
@@ -42,7 +43,7 @@ def knn(
     started = time.monotonic()
     ks, temperatures, distances = _several(k), _several(temperature), _several(distance)
     check_ks(ks)
-    if not temperatures or not all(isinstance(one, Real) and one > 0 for one in temperatures):
+    if not temperatures or not all(isinstance(one, int | float) and one > 0 for one in temperatures):
         raise ArgumentError(f"`temperature` is {temperature!r}: give a number above 0, or several")
     if not distances or not {*distances} <= {*DISTANCES}:
         raise ArgumentError(f"`distance` is {distance!r}: give one of {', '.join(DISTANCES)}, or both")
@@ -66,7 +67,7 @@ def knn(
         {**chosen, "all": rows, "deviations": [name for name, usual in PROTOCOL.items() if given[name] != usual]},
         {"name": "arrays", "train_images": len(bank), "val_images": len(asked), "classes": bank.classes},
         rows,
-        {name: name for name in ("k", *varied)} | named_accuracies(tops, [column(top) for top in tops]),
+        {name: name for name in ("k", *varied)} | {f"acc{top}": column(top) for top in tops},
         seconds=time.monotonic() - started,
     )
 
@@ -90,7 +91,7 @@ def zeroshot(
 
 def check_ks(ks: Sequence[Any], images: int | None = None, which: str = "") -> None:
     """Refuse numbers of neighbours that are none, or more than there are images in the bank."""
-    if not ks or not all(isinstance(one, Integral) and one >= 1 for one in ks):
+    if not ks or not all(isinstance(one, int | np.integer) and one >= 1 for one in ks):
         raise ArgumentError(f"`k` is {ks!r}: give a whole number from 1, or several")
     if images is not None and max(ks) > images:
         raise ArgumentError(f"`k` {max(ks)}: there are only {images} training images{which}")

@@ -68,9 +68,10 @@ class NeighbourVotes:
 
     def accuracies(self, ks: Sequence[int]) -> dict[int, tuple[float, float]]:
         """Return `compute` for several numbers of neighbours, which are looked for once."""
-        states = (self.train_features, self.train_targets, self.test_features, self.test_targets)
-        settings = self.T, self.distance_fx, self.max_distance_matrix_size, self.epsilon
-        return knn_accuracies(*map(_joined, states), ks, *settings)
+        bank = _joined(self.train_features), _joined(self.train_targets)
+        queries = _joined(self.test_features), _joined(self.test_targets)
+        at_once = self.max_distance_matrix_size
+        return knn_accuracies(*bank, *queries, ks, self.T, self.distance_fx, at_once, self.epsilon)
 
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -200,8 +200,8 @@ def compare_with_truth(
     classes = result.shares[known].argmax(axis=1)
     votes = knn_shares(vectors[others], vectors[known], classes, len(result.classes))
     ways = {"spread": result.shares[others], "knn": votes}
-    halves = {way: tuple(accuracy(own, right[others], part) for part in (1, 0.5)) for way, own in ways.items()}
-    return len(others), halves
+    right = right[others]
+    return len(others), {way: (accuracy(own, right), accuracy(own, right, 0.5)) for way, own in ways.items()}
 
 
 def _means(clusters: np.ndarray, shares: np.ndarray) -> np.ndarray:

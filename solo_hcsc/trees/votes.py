@@ -60,7 +60,7 @@ def knn_votes(
     search = searching(bank, distance, epsilon)
     for part in queries.split(QUERIES if large else max(1, at_once // len(bank))):
         weights, neighbours = search(_ready(part, distance), min(max(ks), len(bank)))
-        if distance == "cosine":
+        if temperature is not None and distance == "cosine":
             # Relative to the nearest: any common factor is right, and the exponential of 1 / temperature may overflow.
             weights = ((weights - weights[:, :1]) / temperature).exp()
         empty = weights.new_zeros(len(part), classes)

@@ -40,8 +40,7 @@ def run(argv: Sequence[str]) -> None:
     result = fewlabels(train, val, budgets, flags.draws, flags.way, own)
     skipped = train.skipped + val.skipped
     counts = {split: result.data[f"{split}_images"] for split in ("train", "val")}
-    sources = [embedder.origin.source for embedder in embedders]
-    described = replace(sources[0], val_dir=sources[1].val_dir)
+    described = replace(source.with_split("train"), val_dir=source.with_split("val").val_dir)
     data = describe_data(described, result.data["classes"], skipped, **counts)
     settings = {**result.settings, "features": flags.features}
     result = replace(result, data=data, settings=settings, seconds=time.monotonic() - started)

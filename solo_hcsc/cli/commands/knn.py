@@ -40,7 +40,7 @@ def evaluate(
     )
     encoder, heads = frozen.encoder, {kind: frozen.head(kind) for kind in flags.features}
     train_set, val_set = sets(evaluation_transforms(source)[1])
-    images, queries, classes = len(train_set), len(val_set), classes_of(train_set)  # type: ignore[arg-type]
+    images, queries, classes = len(train_set), len(val_set), classes_of(train_set)
     check_ks(flags.k, images)
     names = {kind: name if kind == "backbone" else f"{name}-{kind}" for kind in heads}
     files = {kind: result_file(encoder.checkpoint, names[kind], source) for kind in heads}
@@ -55,7 +55,7 @@ def evaluate(
     check_ks(flags.k, images, " that can be read")
     data = describe_data(source, classes, skipped, train=images, val=queries)
     for kind, head in heads.items():
-        seen = (Labelled(*(part.numpy() for part in (one.x, one.y)), classes) for one in map(head, both))
+        seen = (Labelled(one.x.numpy(), one.y.numpy(), classes) for one in map(head, both))
         result = function(*seen, flags.k, flags.temperature, flags.distance_function)
         other = [*result.settings["deviations"], *(["features"] if kind != "backbone" else [])]
         settings = {**result.settings, "features": kind, "deviations": other}
