@@ -39,7 +39,8 @@ def run(argv: Sequence[str]) -> None:
     taken = {"batch_size": flags.batch_size, "num_workers": flags.num_workers}
     folder = explore(found, out=flags.out, title=flags.title, images=dataset, **taken)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    nodes = sum(np.unique(level).size for level in np.transpose(found.clusters))  # type: ignore[arg-type]
+    levels = np.transpose(found.clusters)  # type: ignore[arg-type]
+    nodes = sum(len(np.unique(level)) for level in levels)
     print(f"{len(found)} images in {nodes} clusters, {size / 1e6:.1f} MB; open {folder / 'index.html'}")
     tell_skipped(found.skipped, images)
 
