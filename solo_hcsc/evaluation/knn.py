@@ -79,7 +79,17 @@ def zeroshot(
     temperature: float | Sequence[float] = TEMPERATURE,
     distance: str | Sequence[str] = "cosine",
 ) -> Result:
-    """Classify images of a data set that the encoder was not pretrained on by `knn`.
+    """Classify images of a data set that the encoder was not pretrained on, as `knn` does.
+
+    Args:
+        train: the bank, given as to `knn`, like all else.
+        val: the queries.
+        k: neighbours that vote.
+        temperature: of the votes' weights.
+        distance: `cosine` or `euclidean`.
+
+    Returns:
+        The same as `knn`, by the name of `zeroshot`.
 
     Example:
         >>> birds = [[1, 0], [0, 1]], ["wren", "robin"]

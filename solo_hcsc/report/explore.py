@@ -120,6 +120,10 @@ def explore(
 
     Returns:
         The folder, in which index.html opens by double click and needs no network.
+
+    Example:
+        >>> explore(embed("trained_models/hcsc", "photos"), out="page")  # doctest: +SKIP
+        PosixPath('page')
     """
     if not isinstance(embeddings, Embeddings):
         raise ArgumentError(f"`embeddings` is {type(embeddings).__name__}: give `Embeddings`, which `embed` returns")

@@ -46,7 +46,7 @@ class Picks(Sequence[Pick]):
     Example:
         >>> picks = pick(np.repeat(np.eye(3, dtype="float32"), [5, 4, 3], axis=0), budget=2)
         >>> len(picks), picks[0].image, picks[0].reason
-        (2, 0, 'most typical of 5 images, cluster 1 of 2 by size at level 1')
+        (2, 5, 'most typical of 7 images, cluster 1 of 2 by size at level 1')
     """
 
     picks: tuple[Pick, ...]
@@ -95,7 +95,7 @@ def sizes_for(images: int, budget: int) -> list[int]:
 
     Example:
         >>> sizes_for(1000, 20)
-        [100, 50, 25, 20, 10, 5, 2]
+        [25, 20, 10, 5, 2]
     """
     sizes = [min(images, max(budget, images // IMAGES_EACH))]
     while sizes[-1] // 2 > budget:

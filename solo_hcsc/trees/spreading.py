@@ -106,7 +106,7 @@ def spread(images: Any, labels: Mapping[Any, Any], clusters: Any = None, abstain
         >>> ring = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]])
         >>> found = spread(ring, {0: "east", 2: "north"}, clusters=np.array([[0], [0], [1], [1]]))
         >>> found.labels.tolist(), found.confidences.round(2).tolist()
-        (['east', 'east', 'north', 'north'], [1.0, 1.0, 1.0, 1.0])
+        (['east', 'east', 'north', 'north'], [1.0, 0.99, 1.0, 0.99])
     """
     pool = as_pool(images, clusters)
     known = np.array(pool.numbers(as_mapping(labels, "labels"), "labels"), "int64")

@@ -22,8 +22,10 @@ from solo_hcsc.cli.commands.clustering import parse
 from solo_hcsc.data import label_hierarchy
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
+from solo_hcsc.evaluation import analysed
 from solo_hcsc.evaluation import clusters as scores_of_clusters
-from solo_hcsc.evaluation.clusters import Subject, agreement, clustering, clusters_for, compare_tree, score_kmeans
+from solo_hcsc.evaluation.analysed import Analysed
+from solo_hcsc.evaluation.clusters import agreement, clustering, clusters_for, compare_tree, score_kmeans
 from solo_hcsc.evaluation.features import FeatureSettings
 from solo_hcsc.runs.encoders import load_tree
 from solo_hcsc.runs.results import Result
@@ -395,14 +397,14 @@ def test_images_are_named_by_their_files_and_need_no_labels(hcsc_run, images, mo
     settings = FeatureSettings(checkpoint_of(hcsc_run, 1), None, (), None, "backbone", "cpu")
     flags = f"--dataset custom --data_dir {images} --train_dir train --pretrained_feature_extractor x"
     source = take(ImageSource, parse([*flags.split(), *FLAGS]))
-    labelled = Subject.load(settings, source, "train", None)
-    bare = Subject.load(settings, replace(source, no_labels=True), "train", None)
+    labelled = Analysed.load(settings, source, "train", None)
+    bare = Analysed.load(settings, replace(source, no_labels=True), "train", None)
     expected = [str(file.relative_to(images / "train")) for file in sorted((images / "train").rglob("*.png"))]
     assert labelled.files == bare.files == expected
     assert (len(labelled.classes), len(bare.classes), len(bare.levels)) == (3, 0, 0)
     assert labelled.description == bare.description | {"classes": 3}
-    monkeypatch.setattr(scores_of_clusters, "one_split", lambda *_: labelled.dataset)
-    assert Subject.load(settings, replace(source, dataset="stl10"), "train", None).files is None  # torchvision's
+    monkeypatch.setattr(analysed, "one_split", lambda *_: labelled.dataset)
+    assert Analysed.load(settings, replace(source, dataset="stl10"), "train", None).files is None  # torchvision's
 
 
 @pytest.mark.parametrize("script", ["imagenet", "cifar"])

@@ -1,5 +1,7 @@
 """`knn` and `zeroshot` as functions: what they take, what they return, what they refuse."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +38,7 @@ def test_arrays_tensors_names_and_embeddings_give_the_same_result():
     ):
         assert knn(train, val, k=(1, 5)).rows == expected.rows
     assert expected.data == {"name": "arrays", "train_images": 60, "val_images": 60, "classes": 6}
-    assert 50 < expected.metrics["acc1"] < expected.metrics["acc5"]
+    assert 30 < expected.metrics["acc1"] < expected.metrics["acc5"]
 
 
 def test_images_without_a_label_are_left_out():
@@ -68,3 +70,24 @@ def test_every_way_is_a_row_and_the_best_is_the_result(capsys):
 def test_what_knn_cannot_take_is_named(name, value):
     with pytest.raises(ArgumentError, match=f"`{name}` "):
         knn(**({"train": blobs(), "val": blobs(seed=1)} | {name: value}))
+
+
+ALONE = """
+import sys
+for name in ("solo", "pytorch_lightning", "lightning", "timm"):
+    sys.modules[name] = None  # cannot be imported
+import numpy as np
+import solo_hcsc as sh
+labels = np.repeat([0, 1], 10)
+vectors = np.eye(4)[labels] + 0.1 * np.random.default_rng(0).normal(size=(20, 4))
+assert sh.knn((vectors, labels), (vectors, labels), k=3).metrics == {"acc1": 100.0}
+assert sh.clustering((vectors, labels)).metrics["nmi"] == 1
+picks = sh.pick(vectors, 4)
+assert (sh.spread(vectors, {image: int(labels[image]) for image in picks.images}).labels == labels).all()
+assert sh.fewlabels((vectors, labels), (vectors, labels), budgets=[4], draws=1).metrics["picked"] > 50
+"""
+
+
+def test_frozen_features_need_neither_solo_learn_nor_lightning():
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

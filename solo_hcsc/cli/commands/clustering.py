@@ -19,14 +19,15 @@ def run(argv: Sequence[str]) -> None:
     source = evaluated_images(flags).with_split(flags.split)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.clusters import Subject, check_ks, clustering, compare_tree
+    from solo_hcsc.evaluation.analysed import Analysed
+    from solo_hcsc.evaluation.clusters import check_ks, clustering, compare_tree
     from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.results import result_file
 
     started = time.monotonic()
     import_faiss("this evaluation clusters")
-    subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    subject = Analysed.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     ks = flags.k or [len(subject.classes)]
     check_ks(ks, subject.images)
     encoder, tree = subject.frozen.encoder, subject.tree
