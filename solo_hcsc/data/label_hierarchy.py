@@ -21,7 +21,7 @@ class LabelLevel:
 
 
 def shipped(dataset: str) -> Path | None:
-    """Return the file that comes with the package for a data set."""
+    """The file that comes with the package for a data set."""
     file = SHIPPED / f"{dataset}.txt"
     return file if file.is_file() else None
 
@@ -54,7 +54,7 @@ def read(file: Path) -> dict[str, str]:
 def levels(
     parents: Mapping[str, str], classes: Sequence[str], file: Path | str = "label hierarchy"
 ) -> list[LabelLevel]:
-    """Return the classes (level 0), their groups, and so on up to those that have no parent."""
+    """The classes (level 0), their groups, and so on up to those that have no parent."""
     unknown = sorted(set(classes) - parents.keys() - set(parents.values()))
     if unknown:
         others = f" and {len(unknown) - 1} other classes" if len(unknown) > 1 else ""
@@ -69,14 +69,14 @@ def levels(
 
 
 def folder_levels(classes: Sequence[str]) -> list[LabelLevel]:
-    """Return the levels of classes called by their folders, as `Fruit/Apple/Royal-Gala`; none for plain names."""
+    """The same of classes that are called by their folders, as in `Fruit/Apple/Royal-Gala`; none of plain names."""
     folders = [name.split("/") for name in classes]
     paths = [["/".join(parts[: depth + 1]) for depth in range(len(parts))] for parts in folders]
     return _levels(classes, paths) if any(len(parts) > 1 for parts in folders) else []
 
 
 def _levels(classes: Sequence[str], paths: Sequence[Sequence[str]]) -> list[LabelLevel]:
-    """Build the levels from each class's path, the topmost group first.
+    """From each class's path, the topmost group first.
 
     Levels are counted from the top, where all paths start: a class with fewer groups above it stands for itself at the
     levels below its first group, not beside the groups of others.
@@ -89,7 +89,7 @@ def _levels(classes: Sequence[str], paths: Sequence[Sequence[str]]) -> list[Labe
 
 
 def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[[Sequence[str]], list[LabelLevel]]]:
-    """Find the hierarchy's file, given or the data set's own, and a function from classes to their levels."""
+    """The file given, or the data set's own, and a function from classes to their levels; else the folders' levels."""
     file = file or shipped(dataset)
     if file is None:
         return None, folder_levels
@@ -98,7 +98,7 @@ def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[
 
 
 def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.ndarray:
-    """Return each image's group (L, n) at the levels that tell images apart, the classes first.
+    """Return each image's group (n, L) at the levels that tell images apart, the classes first; groups count from 0.
 
     Args:
         labels: (n,) the images' classes.
@@ -106,7 +106,9 @@ def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.nd
 
     Example:
         >>> labels_by_level([3, 5, 5], [LabelLevel(("a",) * 6, np.arange(6)), LabelLevel(("x",), np.zeros(6, int))])
-        array([[0, 1, 1]])
+        array([[0],
+               [1],
+               [1]])
     """
     classes = np.asarray(labels)
     kept: list[np.ndarray] = []
@@ -114,7 +116,7 @@ def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.nd
         names, numbers = np.unique(groups, return_inverse=True)
         if 2 <= len(names) < (kept[-1].max() + 1 if kept else len(classes) + 1):
             kept.append(numbers)
-    return np.stack(kept)
+    return np.stack(kept, axis=1)
 
 
 def _text(file: Path) -> str:
