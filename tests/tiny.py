@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from solo_hcsc.__main__ import main
+from solo_hcsc.progress import Reporter, listen
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--crop_size", "32", "--batch_size", "8", "--num_workers", "0", "--accelerator", "cpu", "--lr", "0.03"]
@@ -58,6 +59,7 @@ def run_here(command: str, *flags: object) -> None:
         with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
             main()
     finally:
+        listen(Reporter())  # else what the library tells in the next test would be printed
         if "wandb" in sys.modules:
             sys.modules["wandb"].teardown()  # else the next command in this process writes where this one did
         give_memory_back()

@@ -18,13 +18,14 @@ from solo_hcsc.data.folders import files_and_labels, refuse_single_class, short_
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import on_one_line
-from solo_hcsc.evaluation.features import FeatureSettings, Frozen, extract
+from solo_hcsc.evaluation.features import Frozen, extract
 from solo_hcsc.evaluation.labelled import Labelled
-from solo_hcsc.runs.encoders import RunTree, load_tree
+from solo_hcsc.runs.methods import RunTree
 from solo_hcsc.runs.results import describe_data
-from solo_hcsc.solo102.datasets import one_split
+from solo_hcsc.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,20 @@ class Analysed:
 
     @classmethod
     def load(
-        cls, settings: FeatureSettings, source: ImageSource, split: str, label_hierarchy: Path | None
+        cls,
+        run: Run,
+        source: ImageSource,
+        split: str,
+        label_hierarchy: Path | None = None,
+        features: str = "backbone",
+        accelerator: str = "auto",
     ) -> "Analysed":
         """Load them; refuse images of one class, and a hierarchy that does not know all classes."""
         file, levels_of = find_levels(label_hierarchy, source.dataset)
-        frozen = Frozen(settings, source.crop_size[0])
+        frozen = Frozen(run, source.crop_size[0], features, accelerator)
         dataset: Any = one_split(source, split)
         files = _files_below(source.folder(split), dataset) if source.in_folders else None
-        tree = load_tree(frozen.encoder.checkpoint)
+        tree = run.tree
         if source.no_labels:
             description = describe_data(source, None, (), **{split: len(dataset)})
             return cls(frozen, tree, dataset, files, (), (), None, description)

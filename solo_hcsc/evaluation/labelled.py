@@ -5,6 +5,7 @@ Shapes: `N` images, `D` embedding size, `L` levels of a tree.
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ def as_labelled(value: Any, argument: str) -> Labelled:
     """Return images with their labels; those without a label are left out.
 
     Args:
-        value: `Embeddings` with labels, or the path of such; or a pair of vectors (N, D) and labels (N,), arrays, tensors or lists, where
-            labels are whole numbers, -1 for none, or names, None for none.
+        value: `Embeddings` with labels, or the path of such; or a pair of vectors (N, D) and labels (N,), arrays,
+            tensors or lists, where labels are whole numbers, -1 for none, or names, None for none.
         argument: what the caller's argument is called, for the message.
 
     Example:
@@ -66,7 +67,7 @@ def as_labelled(value: Any, argument: str) -> Labelled:
         return value
     clusters, classes = None, None
     if isinstance(value, str | os.PathLike):
-        value = Embeddings.load(value)
+        value = Embeddings.load(Path(value))
     if isinstance(value, tuple | list) and len(value) == 2:
         vectors, labels = value
     elif getattr(value, "labels", None) is not None:

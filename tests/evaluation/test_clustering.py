@@ -26,9 +26,9 @@ from solo_hcsc.evaluation import analysed
 from solo_hcsc.evaluation import clusters as scores_of_clusters
 from solo_hcsc.evaluation.analysed import Analysed
 from solo_hcsc.evaluation.clusters import agreement, clustering, clusters_for, compare_tree, score_kmeans
-from solo_hcsc.evaluation.features import FeatureSettings
 from solo_hcsc.runs.encoders import load_tree
 from solo_hcsc.runs.results import Result
+from solo_hcsc.runs.run import open_run
 from solo_hcsc.settings import take
 from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.tables import score
@@ -394,17 +394,18 @@ def test_without_classes_clusters_follow_the_number_of_images(images, k):
 
 
 def test_images_are_named_by_their_files_and_need_no_labels(hcsc_run, images, monkeypatch):
-    settings = FeatureSettings(checkpoint_of(hcsc_run, 1), None, (), None, "backbone", "cpu")
+    run = open_run(checkpoint_of(hcsc_run, 1))
     flags = f"--dataset custom --data_dir {images} --train_dir train --pretrained_feature_extractor x"
     source = take(ImageSource, parse([*flags.split(), *FLAGS]))
-    labelled = Analysed.load(settings, source, "train", None)
-    bare = Analysed.load(settings, replace(source, no_labels=True), "train", None)
+    labelled = Analysed.load(run, source, "train", accelerator="cpu")
+    bare = Analysed.load(run, replace(source, no_labels=True), "train", accelerator="cpu")
     expected = [str(file.relative_to(images / "train")) for file in sorted((images / "train").rglob("*.png"))]
     assert labelled.files == bare.files == expected
     assert (len(labelled.classes), len(bare.classes), len(bare.levels)) == (3, 0, 0)
     assert labelled.description == bare.description | {"classes": 3}
     monkeypatch.setattr(analysed, "one_split", lambda *_: labelled.dataset)
-    assert Analysed.load(settings, replace(source, dataset="stl10"), "train", None).files is None  # torchvision's
+    of_torchvision = replace(source, dataset="stl10")
+    assert Analysed.load(run, of_torchvision, "train", accelerator="cpu").files is None
 
 
 @pytest.mark.parametrize("script", ["imagenet", "cifar"])

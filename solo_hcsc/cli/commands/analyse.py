@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen, check_label_hierarchy
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.encoders.recorded import flags_of_run
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.runs.images import choose_labels, same_data
@@ -41,14 +41,16 @@ NAMES = (
 def run(argv: Sequence[str]) -> None:
     """Check, compute and write; nothing is written before everything is known."""
     flags = parse(argv)
-    trained = flags_of_run(flags.pretrained_feature_extractor)
+    files = find_run(flags.pretrained_feature_extractor)
+    trained = files.settings
     images = ImageSource.of_run(flags, trained)
     images.with_split(flags.split)
 
     from solo_hcsc.evaluation.analysed import Analysed
-    from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.results import versions
+    from solo_hcsc.runs.run import Run
     from solo_hcsc.study.record import Analysis, AnalysisFigure
 
     started = time.monotonic()
@@ -58,7 +60,8 @@ def run(argv: Sequence[str]) -> None:
     source = choose_labels(images, flags, trained)
     if source.no_labels and flags.label_hierarchy is not None:
         raise UserError(f"--label_hierarchy {flags.label_hierarchy}: there are no classes to group; leave it out")
-    subject = Analysed.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    how = (flags.split, flags.label_hierarchy, flags.features, flags.accelerator)
+    subject = Analysed.load(Run(files, flags.encoder, flags.encoder_args), source, *how)
     if subject.images < FEWEST:
         raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")
     encoder, names = subject.frozen.encoder, subject.classes

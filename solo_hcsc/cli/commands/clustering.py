@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.progress import note
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
@@ -16,18 +17,21 @@ from solo_hcsc.settings import at_least, take
 def run(argv: Sequence[str]) -> None:
     """Compare k-means with every --k, and the checkpoint's own tree with each of its levels, with labels."""
     flags = parse(argv)
-    source = evaluated_images(flags).with_split(flags.split)
+    files = find_run(flags.pretrained_feature_extractor)
+    source = evaluated_images(flags, files.settings).with_split(flags.split)
 
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.analysed import Analysed
     from solo_hcsc.evaluation.clusters import check_ks, clustering, compare_tree
-    from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
+    from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.results import result_file
+    from solo_hcsc.runs.run import Run
 
     started = time.monotonic()
     import_faiss("this evaluation clusters")
-    subject = Analysed.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    how = (flags.split, flags.label_hierarchy, flags.features, flags.accelerator)
+    subject = Analysed.load(Run(files, flags.encoder, flags.encoder_args), source, *how)
     ks = flags.k or [len(subject.classes)]
     check_ks(ks, subject.images)
     encoder, tree = subject.frozen.encoder, subject.tree
@@ -65,13 +69,8 @@ def parse(argv: Sequence[str]) -> Namespace:
     )
     add_feature_flags(parser)
     group = parser.add_argument_group("clustering")
-    group.add_argument(
-        "--k",
-        type=int,
-        nargs="+",
-        bound=at_least(2),
-        help="clusters of k-means, one number or several; as many as classes if not given",
-    )
+    told = "clusters of k-means, one number or several; as many as classes if not given"
+    group.add_argument("--k", type=int, nargs="+", bound=at_least(2), help=told)
     add_split_flags(group, "which images are clustered", "seed of k-means")
     flags = parser.parse(argv)
     check_label_hierarchy(flags)

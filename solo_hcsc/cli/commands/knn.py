@@ -7,43 +7,45 @@ from dataclasses import replace
 
 from solo_hcsc.cli.flags import check_features, knn_parser
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.encoders.recorded import RunFiles, find_run
 from solo_hcsc.runs.images import evaluated_images
-from solo_hcsc.runs.results import Invocation, Result, describe_data, result_file
+from solo_hcsc.runs.results import Invocation, describe_data, result_file
 from solo_hcsc.settings import take
 
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
-    source = evaluated_images(flags).located(needs_val=True).labelled()
+    files = find_run(flags.pretrained_feature_extractor)
+    source = evaluated_images(flags, files.settings).located(needs_val=True).labelled()
 
+    from solo_hcsc.data.sets import evaluation_sets
     from solo_hcsc.evaluation.knn import knn
-    from solo_hcsc.solo102.datasets import evaluation_sets
 
-    evaluate(knn, flags, source, lambda crop: evaluation_sets(source, crop, crop), Invocation("knn", tuple(argv)))
+    invocation = Invocation("knn", tuple(argv))
+    evaluate(knn, flags, files, source, lambda crop: evaluation_sets(source, crop, crop), invocation)
 
 
 def evaluate(
-    function: Callable[..., Result], flags: Namespace, source: ImageSource, sets: Callable, invocation: Invocation
+    function: Callable, flags: Namespace, files: RunFiles, source: ImageSource, sets: Callable, invocation: Invocation
 ) -> None:
     """Embed the bank and the queries; print and save the result of every kind of features."""
     from solo_hcsc.data.folders import classes_of
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.features import FeatureSettings, Frozen, tell_skipped
+    from solo_hcsc.data.views import view_of
+    from solo_hcsc.evaluation.features import Frozen, tell_skipped
     from solo_hcsc.evaluation.knn import check_ks
     from solo_hcsc.evaluation.labelled import Labelled
-    from solo_hcsc.solo102.datasets import evaluation_transforms
+    from solo_hcsc.runs.run import Run
 
     started, name = time.monotonic(), invocation.command
-    frozen, loading = (
-        Frozen(take(FeatureSettings, flags, features="backbone"), source.crop_size[0]),
-        take(Loading, flags),
-    )
+    opened, loading = Run(files, flags.encoder, flags.encoder_args), take(Loading, flags)
+    frozen = Frozen(opened, source.crop_size[0], accelerator=flags.accelerator)
     encoder, heads = frozen.encoder, {kind: frozen.head(kind) for kind in flags.features}
-    train_set, val_set = sets(evaluation_transforms(source)[1])
+    train_set, val_set = sets(view_of(source).transform)
     images, queries, classes = len(train_set), len(val_set), classes_of(train_set)
     check_ks(flags.k, images)
     names = {kind: name if kind == "backbone" else f"{name}-{kind}" for kind in heads}
-    files = {kind: result_file(encoder.checkpoint, names[kind], source) for kind in heads}
+    places = {kind: result_file(encoder.checkpoint, names[kind], source) for kind in heads}
     print(encoder.taken)
     print(
         f"{name} of {encoder.checkpoint} ({encoder.name}, {' and '.join(heads)} features) on {source.dataset}: "
@@ -61,10 +63,10 @@ def evaluate(
         settings = {**result.settings, "features": kind, "deviations": other}
         seconds = time.monotonic() - started
         result = replace(result, settings=settings, data=data, method=flags.method, seconds=seconds)
-        result.of(encoder, invocation).save(files[kind])
+        result.of(encoder, invocation).save(places[kind])
         way = ", ".join(f"{name}={settings[name]}" for name in result.columns if settings.get(name) is not None)
         print(f"{kind} features:\n" * (len(heads) > 1) + result.table())
-        print(f"best: {result.metrics['acc1']:.2f} % of {queries} images, with {way}; result in {files[kind]}")
+        print(f"best: {result.metrics['acc1']:.2f} % of {queries} images, with {way}; result in {places[kind]}")
     tell_skipped(skipped, images + queries + len(skipped))
 
 
