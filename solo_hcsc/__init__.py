@@ -1,8 +1,8 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
 
 The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
-torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`,
-`knn_accuracy`) needs solo-learn; the others do not.
+torch nor solo-learn. `HCSC`, `load_tree` and `features_of` need solo-learn, and so do a run's tree and its projector;
+the others do not.
 """
 
 from importlib import import_module
@@ -14,22 +14,26 @@ if TYPE_CHECKING:
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
+    from solo_hcsc.evaluation.budgets import fewlabels
+    from solo_hcsc.evaluation.clusters import clustering
     from solo_hcsc.evaluation.features import features_of
-    from solo_hcsc.evaluation.knn import knn_accuracy
+    from solo_hcsc.evaluation.knn import knn, zeroshot
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
     from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
     from solo_hcsc.report.analysis import analyse
+    from solo_hcsc.report.explore import explore
     from solo_hcsc.runs.methods import RunTree, load_tree
-    from solo_hcsc.runs.run import Run, embed, open_run
+    from solo_hcsc.runs.results import Result
+    from solo_hcsc.runs.run import Run, embed, export, open_run
     from solo_hcsc.solo102.method import HCSC
     from solo_hcsc.study.ablate import ablate
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
-    from solo_hcsc.trees.picking import Pick, pick
-    from solo_hcsc.trees.spreading import spread
+    from solo_hcsc.trees.picking import Pick, Picks, pick
+    from solo_hcsc.trees.spreading import Spread, spread
 
 __all__ = [
     "HCSC",
@@ -42,20 +46,27 @@ __all__ = [
     "Level",
     "Options",
     "Pick",
+    "Picks",
     "Processes",
+    "Result",
     "Run",
     "RunTree",
     "SelectiveCoding",
+    "Spread",
     "__version__",
     "ablate",
     "alignment",
     "analyse",
     "build_hierarchy",
+    "clustering",
     "compare",
     "dead_dimensions",
     "embed",
+    "explore",
+    "export",
     "features_of",
-    "knn_accuracy",
+    "fewlabels",
+    "knn",
     "load_encoder",
     "load_tree",
     "open_run",
@@ -63,6 +74,7 @@ __all__ = [
     "rankme",
     "spread",
     "uniformity",
+    "zeroshot",
 ]
 
 _ROOMS = {
@@ -75,16 +87,20 @@ _ROOMS = {
     "solo102.method": ("HCSC",),
     "encoders.loading": ("Encoder", "load_encoder"),
     "encoders.embedding": ("Embeddings",),
-    "runs.run": ("Run", "embed", "open_run"),
+    "runs.results": ("Result",),
+    "runs.run": ("Run", "embed", "export", "open_run"),
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
-    "evaluation.knn": ("knn_accuracy",),
     "study.compare": ("compare",),
     "study.ablate": ("ablate",),
     "study.record": ("Comparison",),
     "report.analysis": ("analyse",),
-    "trees.picking": ("Pick", "pick"),
-    "trees.spreading": ("spread",),
+    "evaluation.knn": ("knn", "zeroshot"),
+    "evaluation.budgets": ("fewlabels",),
+    "evaluation.clusters": ("clustering",),
+    "report.explore": ("explore",),
+    "trees.picking": ("Pick", "Picks", "pick"),
+    "trees.spreading": ("Spread", "spread"),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

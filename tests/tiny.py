@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from solo_hcsc.__main__ import main
+from solo_hcsc.progress import Reporter, listen
 from solo_hcsc.study.job import Job
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,7 @@ def run_here(command: str, *flags: object) -> None:
         with mock.patch.object(sys, "argv", ["solo-hcsc", command, *map(str, flags)]):
             main()
     finally:
+        listen(Reporter())  # else what the library tells in the next test would be printed
         if "wandb" in sys.modules:
             sys.modules["wandb"].teardown()  # else the next command in this process writes where this one did
         give_memory_back()

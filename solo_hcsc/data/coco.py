@@ -14,7 +14,7 @@ from solo_hcsc.progress import note
 def read_coco(
     data_dir: Path, split: str, classes: Sequence[str] | None = None
 ) -> tuple[list[AnnotatedImage], tuple[str, ...]]:
-    """The images of a split, in the order of their ids, and the classes, in the order of theirs.
+    """Read the images of a split and the classes, each in the order of their ids.
 
     Args:
         data_dir: the folder that has `annotations` and the images' folders.
@@ -64,7 +64,7 @@ def _listed(content: Any, part: str, file: Path) -> list[Any]:
 
 
 def _classes(categories: list[Any], file: Path) -> tuple[dict[Any, int], tuple[str, ...]]:
-    """Each category's number from 0, and their names in that order."""
+    """Number the categories from 0; return the numbers and the names in that order."""
     ordered = sorted(categories, key=lambda category: category["id"])
     numbers = {category["id"]: number for number, category in enumerate(ordered)}
     names = tuple(str(category["name"]) for category in ordered)

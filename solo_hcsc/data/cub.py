@@ -11,7 +11,7 @@ FOLDER = "CUB_200_2011"  # the name under which the archive unpacks
 
 
 def find_folder(data_dir: Path) -> Path:
-    """Where images.txt is: `data_dir` itself, or the archive's folder in it."""
+    """Find the folder with images.txt: `data_dir` itself, or the archive's folder in it."""
     for folder in (data_dir, data_dir / FOLDER):
         if (folder / "images.txt").is_file():
             return folder
@@ -19,7 +19,7 @@ def find_folder(data_dir: Path) -> Path:
 
 
 def read_parts(folder: Path, transform: Callable) -> tuple[ListedImages, ListedImages]:
-    """The training and the test images, as train_test_split.txt has them."""
+    """Read the training and the test images, as train_test_split.txt has them."""
     names = ("classes.txt", "images.txt", "image_class_labels.txt", "train_test_split.txt")
     classes, images, labels, splits = (_read(folder / name) for name in names)
     numbers = {key: number for number, key in enumerate(classes)}
@@ -52,7 +52,7 @@ def read_parts(folder: Path, transform: Callable) -> tuple[ListedImages, ListedI
 
 
 def _read(file: Path) -> dict[str, tuple[str, str]]:
-    """Lines `number value` of a list as number: (value, file and line), in the file's order."""
+    """Read lines `number value` of a list as number: (value, file and line), in the file's order."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

@@ -58,7 +58,7 @@ def objects(
     areas: Sequence[float] | None = None,
     outlines: Sequence[Any] = (),
 ) -> Objects:
-    """An image's objects from plain lists; areas are the boxes' unless they are given.
+    """Make an image's objects of plain lists; areas are the boxes' unless they are given.
 
     Example:
         >>> objects([[2, 3, 12, 8]], [0], [False]).areas
@@ -87,7 +87,7 @@ class AnnotatedImage:
 
 
 def box_within(corners: Sequence[float], width: int, height: int, where: object) -> list[float]:
-    """The box without what rounding has put outside of the image; refuses others. `where` names it in the message."""
+    """Clip a box that rounding has put outside of the image; refuse others. `where` names it in the message."""
     left, top, right, bottom = corners
     shown = f"box {' '.join(f'{corner:g}' for corner in corners)}"
     if not all(np.isfinite(corners)) or right <= left or bottom <= top:
@@ -180,7 +180,7 @@ class WrongSize(UserError):
 
 
 def collate(batch: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Images of different sizes stay a list; those that could not be read are left out."""
+    """Keep images of different sizes in a list; leave out those that could not be read."""
     there = [item for item in batch if not isinstance(item, Skipped)]
     return [image for image, _ in there], [target for _, target in there]
 

@@ -19,7 +19,7 @@ class Digit(NamedTuple):
 
 
 def read_digits() -> dict[str, list[Digit]]:
-    """The digits of `train`, 1,437, and `val`, 360."""
+    """Return the digits of `train`, 1,437, and `val`, 360."""
     from sklearn.datasets import load_digits  # takes a second to import, and most commands do without
     from sklearn.model_selection import train_test_split
 
@@ -35,7 +35,7 @@ def read_digits() -> dict[str, list[Digit]]:
 
 
 def lay_out_digits(data_dir: Path) -> Path:
-    """Writes `digits/{train,val}/CLASS/INDEX.png` below `data_dir`, unless it is there: 1,437 and 360 images."""
+    """Write `digits/{train,val}/CLASS/INDEX.png` below `data_dir`, unless it is there: 1,437 and 360 images."""
     folder = data_dir / "digits"
     if folder.is_dir():
         return folder

@@ -52,7 +52,7 @@ class LabelledImages(ImageFolder):
 
 
 def class_of(path: str, root: str | Path, class_level: ClassLevel = None) -> str:
-    """An image's class, which is a folder below `root`; empty for an image that lies in `root` itself."""
+    """Return an image's class, which is a folder below `root`; empty for an image in `root` itself."""
     folders = path[len(os.path.join(root, "")) :].split(os.sep)[:-1]
     return "/".join(folders if class_level == "leaf" else folders[: int(class_level or 1)])
 
@@ -128,7 +128,7 @@ class Part(Subset):
 
 
 def fraction(dataset: Dataset, share: float, seed: int) -> Dataset:
-    """A seeded part of the data set, with every class in its proportion where labels are known."""
+    """Choose a seeded part of the data set, with every class in its proportion where labels are known."""
     from sklearn.model_selection import train_test_split  # takes a while to import, and most runs do without
 
     labels = labels_of(dataset) or None
@@ -155,7 +155,7 @@ class CentreCrops(Dataset):
 
 
 def with_transform(dataset: Dataset, transform: Callable) -> Dataset:
-    """The same images by another transform."""
+    """Return the same images with another transform."""
     other: Any = copy.copy(dataset)
     other.transform = transform
     return other
@@ -176,7 +176,7 @@ def without(dataset: Any, skipped: Sequence[Skipped]) -> Any:
 
 
 def whole(dataset: Dataset) -> Dataset:
-    """The data set that this is, or is a part of."""
+    """Return the data set that this is, or is a part of."""
     return dataset.dataset if isinstance(dataset, Part) else dataset
 
 
@@ -199,17 +199,17 @@ def with_classes_of(train_set: Dataset, val_set: Dataset | None) -> Dataset | No
 
 
 def classes_of(dataset: Dataset) -> int:
-    """How many classes a labelled data set has, also if some have no images."""
+    """Count the classes of a labelled data set, also those without images."""
     return len(dataset.classes)  # type: ignore[attr-defined]
 
 
 def labels_of(dataset: Dataset) -> list[int]:
-    """Every image's label, without reading an image; torchvision's STL-10 calls them otherwise than its others."""
+    """Return every image's label without reading an image; torchvision's STL-10 has another name for them."""
     return [int(label) for label in getattr(dataset, "targets", getattr(dataset, "labels", ()))]
 
 
 def files_and_labels(dataset: Dataset) -> tuple[list[str], list[int]]:
-    """The files of a folder of images in the data set's order, and their labels: -1 for none."""
+    """Return the files of a folder of images in the data set's order, and their labels: -1 for none."""
     if isinstance(dataset, Part):
         files, labels = files_and_labels(dataset.dataset)
         return [files[i] for i in dataset.indices], [labels[i] for i in dataset.indices]
@@ -223,7 +223,7 @@ MOST_SIZES = 100_000  # files whose sizes are looked at; more would take minutes
 
 
 def fingerprint(dataset: Dataset, root: Path) -> str:
-    """A hash of the files' names below `root`, their classes and sizes: other images have another one."""
+    """Hash the files' names below `root`, their classes and sizes: other images have another hash."""
     files, labels = files_and_labels(whole(dataset))
     digest = sha256()
     for number, (file, label) in enumerate(zip(files, labels, strict=True)):
@@ -234,7 +234,7 @@ def fingerprint(dataset: Dataset, root: Path) -> str:
 
 
 def refuse_single_class(dataset: Dataset, flag: str = "--train_dir") -> None:
-    """An evaluation on one class is right whatever the encoder does."""
+    """Refuse images of one class, on which an evaluation is right whatever the encoder does."""
     classes = getattr(dataset, "classes", None)
     if classes is not None and len(classes) < 2:
         raise UserError(

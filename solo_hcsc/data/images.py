@@ -110,7 +110,7 @@ def _refuse_pipe(path: str) -> None:
 
 
 def _leads_back(folder: Path) -> bool:
-    """Whether this is a link to a folder that it lies in: following it would never end."""
+    """Return whether this is a link to a folder that it lies in: following it would never end."""
     if not folder.is_symlink():
         return False
     target = folder.resolve()
@@ -140,7 +140,7 @@ def read_image(path: str) -> Image.Image:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned and mirrored as its EXIF orientation says; as it lies where it has none, or none that can be read."""
+    """Turn and mirror an image as its EXIF orientation says, if it has one that can be read."""
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
     except DECODING_ERRORS:
@@ -210,12 +210,12 @@ class UnreadableFiles:
         return self._file
 
     def write_to(self, file: Path) -> None:
-        """Goes on in another file: processes agree on the run's folder only once they know of each other."""
+        """Go on in another file: processes agree on the run's folder only once they know of each other."""
         self._file = file
         file.parent.mkdir(parents=True, exist_ok=True)  # on a machine that does not share the disk
 
     def add(self, path: str) -> None:
-        """Appends a path unless it is there; loaders' processes forget, so that the file alone knows."""
+        """Append a path unless it is there; loaders' processes forget, so that the file alone knows."""
         name = on_one_line(path)
         if name not in self.read():
             with self._file.open("a", encoding="utf-8") as file:

@@ -35,7 +35,7 @@ class ListedImages(Dataset):
 
 
 def read_list(file: Path, root: Path, transform: Callable) -> ListedImages:
-    """The images that a list names, by paths relative to `root`.
+    """Read the images that a list names, by paths relative to `root`.
 
     Only the first image is looked for here, since looking for millions takes minutes; another one that is missing ends
     the run when it is read, as one that cannot be decoded does.
@@ -52,7 +52,7 @@ def read_list(file: Path, root: Path, transform: Callable) -> ListedImages:
 
 
 def check_labels(train_set: ListedImages, val_set: ListedImages) -> None:
-    """Refuses lists that no classifier can be trained and judged on."""
+    """Refuse lists that no classifier can be trained and judged on."""
     if len(set(train_set.targets)) < 2:
         raise UserError(f"{train_set.file}: all its images are of one class; an evaluation needs at least two")
     highest = len(train_set.classes) - 1
@@ -65,7 +65,7 @@ def check_labels(train_set: ListedImages, val_set: ListedImages) -> None:
 
 
 def _read(file: Path) -> list[tuple[str, int]]:
-    """Every line's path and label; empty lines are passed over."""
+    """Read every line's path and label; pass over empty lines."""
     samples = []
     try:
         # Names that are no valid UTF-8 stay the bytes that they are on disk.

@@ -24,12 +24,12 @@ from solo_hcsc.interrupts import deferred
 
 
 def derive_seed(*place: int) -> int:
-    """One 64-bit seed for a tuple of numbers."""
+    """Return one 64-bit seed for a tuple of numbers."""
     return random.Random(" ".join(map(str, place))).getrandbits(63)
 
 
 def seed_host(*place: int) -> None:
-    """Seeds what augmentations draw from: Python, NumPy and torch on the CPU."""
+    """Seed what augmentations draw from: Python, NumPy and torch on the CPU."""
     seed = derive_seed(*place)
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -62,7 +62,7 @@ class RepeatableImages(Dataset):
 
 
 def epoch_order(images: int, seed: int, epoch: int, rank: int, processes: int) -> torch.Tensor:
-    """The indexes that a process takes in an epoch: process r of P has r, r + P, ... of the epoch's own order.
+    """Return a process's indexes in an epoch: process r of P has r, r + P, ... of the epoch's own order.
 
     So the processes' batches together are the one batch that a single process of the same total size would take. What
     does not divide is left out.
@@ -80,7 +80,7 @@ class EpochSampler(DistributedSampler):
         self._skipped = 0
 
     def skip(self, images: int) -> None:
-        """Leaves out so many at the start, which have been trained on."""
+        """Leave out so many at the start, which have been trained on."""
         self._skipped = images
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -111,7 +111,7 @@ class EachOnce(DistributedSampler):
 
 
 def place_among_processes() -> tuple[int, int]:
-    """This process and how many there are; asked for late, since they know of each other only in training."""
+    """Return this process's rank and how many there are; they know of each other only in training."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
@@ -133,7 +133,7 @@ class Resumable(ABC):
 
     @abstractmethod
     def batches(self, skipped: int) -> Iterator[Any]:
-        """The epoch's batches after the first `skipped`."""
+        """Yield the epoch's batches after the first `skipped`."""
 
     def __iter__(self) -> Iterator[Any]:
         skipped, self._done = self._done, 0
@@ -173,7 +173,7 @@ def leave_signals_to_parent(_: int) -> None:
 
 
 def _wait_for_parents_word() -> None:
-    """Ends this process when its parent terminates it; passes over SIGTERM from elsewhere."""
+    """End this process when its parent terminates it; pass over SIGTERM from elsewhere."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
         pass
     os._exit(0)
@@ -188,17 +188,17 @@ class Loading:
     skip_unreadable: bool = False  # go on without an image that cannot be read, which else ends the command
 
     def repeatable(self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None) -> ResumableLoader:
-        """Shuffled batches without a last one that is not full, the same in every run of this seed."""
+        """Load shuffled full batches, the same in every run of this seed."""
         images = RepeatableImages(dataset, seed)
         sampler = EpochSampler(images, seed, shards)
         return ResumableLoader(images, sampler=sampler, drop_last=True, collate_fn=collate, **self._shared)
 
     def in_order(self, dataset: Dataset) -> DataLoader:
-        """Every image once."""
+        """Load every image once."""
         return Loader(dataset, **self._shared)
 
     def readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterable[Any]:
-        """Every image once, in order; with `skip_unreadable` those that cannot be read go to `skipped` instead."""
+        """Load every image once, in order; with `skip_unreadable`, add those that cannot be read to `skipped`."""
         return self._readable(dataset, skipped) if self.skip_unreadable else self.in_order(dataset)
 
     def _readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterator[Any]:
@@ -215,7 +215,7 @@ class Loading:
     def validation(
         self, dataset: Dataset, processes: int, collate: Callable | None = None, flag: str = "--val_dir"
     ) -> DataLoader:
-        """Every image once, over all processes together. `flag`: where the images come from."""
+        """Load every image once, over all processes together. `flag`: where the images come from."""
         images = len(dataset)  # type: ignore[arg-type]
         if images < processes:
             raise UserError(f"{flag}: {images} images cannot be shared by {processes} processes; use fewer `devices`")

@@ -57,7 +57,7 @@ def _check_polygon(polygon: Any, width: int, height: int) -> None:
 
 
 def _run_lengths(text: str) -> list[int]:
-    """The run lengths in COCO's text: five bits in each character, and whether more follow; differences from the 4th.
+    """Decode run lengths in COCO's text: five bits in a character, and whether more follow; differences from the 4th.
 
     Example:
         >>> _run_lengths("g03400000<")  # of the pixels 2 to 4 in the columns 3 to 6 of an image 7 high and 9 wide

@@ -40,7 +40,7 @@ class AnnotatedImages(Dataset):
 
 
 def find_folder(folder: Path) -> Path:
-    """The VOC2007 folder: this one, or the one in a VOCdevkit folder."""
+    """Find the VOC2007 folder: this one, or the one in a VOCdevkit folder."""
     inner = folder / _YEAR
     found = inner if inner.is_dir() else folder
     if not (found / "ImageSets" / "Main").is_dir():
@@ -49,7 +49,7 @@ def find_folder(folder: Path) -> Path:
 
 
 def read_split(folder: Path, split: str, transform: Callable, classes: Sequence[str] | None = None) -> AnnotatedImages:
-    """The images of `trainval` or another split; the classes are those of its annotations, or among those given."""
+    """Read the images of `trainval` or another split; classes are those of its annotations, or among those given."""
     names = _read_names(folder / "ImageSets" / "Main" / f"{split}.txt")
     files = [folder / "JPEGImages" / f"{name}.jpg" for name in names]
     annotations = [folder / "Annotations" / f"{name}.xml" for name in names]
@@ -87,7 +87,7 @@ def _read_names(file: Path) -> list[str]:
 
 
 def _read_objects(file: Path) -> dict[str, int]:
-    """The classes of an image's objects: 1, or `IGNORED` for a class whose objects are all difficult.
+    """Read the classes of an image's objects: 1, or `IGNORED` for a class whose objects are all difficult.
 
     So the benchmark's own lists of each class have it.
     """
@@ -109,7 +109,7 @@ def _parse(file: Path) -> ElementTree.Element:
 
 
 def _named(item: ElementTree.Element, file: Path) -> tuple[str, bool]:
-    """An object's class, and whether it is difficult."""
+    """Return an object's class, and whether it is difficult."""
     label, difficult = " ".join((item.findtext("name") or "").split()), (item.findtext("difficult") or "0").strip()
     if not label or difficult not in ("0", "1"):
         raise UserError(f"{on_one_line(file)}: an object without a name, or whose difficult is neither 0 nor 1")
@@ -122,7 +122,7 @@ def _named(item: ElementTree.Element, file: Path) -> tuple[str, bool]:
 def read_boxes(
     folder: Path, split: str, classes: Sequence[str] | None = None
 ) -> tuple[list[AnnotatedImage], tuple[str, ...]]:
-    """The images of a split with their boxes, and the classes.
+    """Read the images of a split with their boxes, and the classes.
 
     A box's corners are pixels that belong to it, counted from 1: 1 1 9 9 is 9 pixels wide, from 0 to 9 here.
 
@@ -173,7 +173,7 @@ def _annotated(folder: Path, name: str, root: ElementTree.Element, classes: Sequ
 
 
 def _size(root: ElementTree.Element, file: Path, picture: Path) -> tuple[int, int]:
-    """The image's width and height: as the annotation has them or, where it does not, as its file does."""
+    """Return the image's width and height, from its annotation or else from its file."""
     told = [root.findtext(f"size/{side}") for side in ("width", "height")]
     if all(text and text.strip().isdigit() and int(text) > 0 for text in told):
         return int(told[0] or 0), int(told[1] or 0)

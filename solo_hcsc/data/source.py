@@ -62,7 +62,7 @@ class ImageSource:
 
     @classmethod
     def of_flags(cls, flags: Namespace, **others: Any) -> "ImageSource":
-        """As the flags say; images of CIFAR and STL-10 have their own size where no `crop_size` is typed."""
+        """Take the settings; images of CIFAR and STL-10 have their own size where no `crop_size` is typed."""
         dataset = others.get("dataset", flags.dataset)
         if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
             others = {"crop_size": [_OWN_SIZES[dataset]], **others}
@@ -107,22 +107,22 @@ class ImageSource:
 
     @property
     def in_folders(self) -> bool:
-        """Whether the images are in folders, one for each class, rather than read by torchvision's own class."""
+        """Return whether the images are in folders, one for each class, rather than read by torchvision's own class."""
         return self.dataset in FOLDERS or (self.dataset == "cifar10" and self._has_pictures(self.train_dir))
 
     @property
     def seen_whole(self) -> bool:
-        """Whether evaluations look at the whole of an image rather than at a centre crop."""
+        """Return whether evaluations look at the whole of an image rather than at a centre crop."""
         return self.whole or self.dataset in _OWN_SIZES
 
     @property
     def has_own_colours(self) -> bool:
-        """Whether solo-learn normalises the data set by figures of its own, whatever `mean` and `std` say."""
+        """Return whether solo-learn normalises the data set by figures of its own, whatever `mean` and `std` say."""
         return self.dataset in _OWN_COLOURS
 
     @property
     def colours(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and deviation of each colour that evaluations, like training, normalise these images with."""
+        """Return mean and deviation of each colour by which these images are normalised."""
         return _OWN_COLOURS.get(self.dataset, (self.mean, self.std))
 
     @property
@@ -130,13 +130,13 @@ class ImageSource:
         return framework_name(self.dataset)
 
     def folder(self, split: str) -> Path:
-        """The folder of the `train` or `val` images."""
+        """Return the folder of the `train` or `val` images."""
         below = self.train_dir if split == "train" else self.val_dir
         assert below is not None, "asked for before `located`"
         return self.data_dir / below
 
     def located(self, needs_val: bool) -> "ImageSource":
-        """The same with its folders filled in, which are there; digits are written if they are not."""
+        """Fill in the folders and refuse missing ones; digits are written if they are not there."""
         if self.class_level is not None and not self.in_folders and self.dataset != "cifar10":
             raise UserError(f"`class_level`: `dataset` {self.dataset} is not in folders; leave it out")
         train_dir, val_dir = self._default_folders(needs_val)
@@ -162,7 +162,7 @@ class ImageSource:
         return replace(self, train_dir=self.val_dir or self.train_dir).located(needs_val=True)
 
     def _has_pictures(self, below: Path | None) -> bool:
-        """Whether a folder of CIFAR-10 is one of pictures, rather than the one that torchvision downloads to."""
+        """Return whether a folder of CIFAR-10 is one of pictures, rather than the one that torchvision downloads to."""
         return below is not None and not (self.data_dir / below / "cifar-10-batches-py").exists()
 
     def _default_folders(self, needs_val: bool) -> tuple[Path | None, Path | None]:
@@ -232,12 +232,12 @@ def splits_in(folder: Path) -> tuple[Path, Path | None]:
 
 
 def was_seen_whole(trained: Mapping[str, Any]) -> bool:
-    """Whether a run with these flags looked at the whole of its images; an exported file says how it resizes them."""
+    """Return whether a run saw the whole of its images; an exported file says how it resizes them."""
     return trained.get("dataset") in _OWN_SIZES or isinstance(trained.get("resize"), list)
 
 
 def recorded(name: str, value: Any) -> Any:
-    """A value of args.json as its flag would have given it."""
+    """Return a value of args.json as its flag would have given it; refuse one that no run writes."""
     numbers = [*value] if isinstance(value, list) else []
     valid = {
         "dataset": value in (*DATASETS, "voc07", "places205", "cub"),
@@ -253,7 +253,7 @@ def recorded(name: str, value: Any) -> Any:
 
 
 def framework_name(dataset: str) -> str:
-    """What solo-learn calls a data set: digits is a folder of images like any other."""
+    """Return solo-learn's name of a data set: digits is a folder of images like any other."""
     return "custom" if dataset == "digits" else dataset
 
 

@@ -71,12 +71,12 @@ _AT_THE_TOP = ("name", "method", "max_epochs", "seed", "precision", "accumulate_
 
 
 def is_nested(record: Mapping[str, Any]) -> bool:
-    """Whether an args.json is of solo-learn 1.0.6."""
+    """Return whether an args.json is of solo-learn 1.0.6."""
     return isinstance(_part(record, "backbone").get("name"), str)
 
 
 def flat_flags(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that mean what a config says. What the config does not have is left out.
+    """Return the settings that mean what a config says; what the config does not have is left out.
 
     Args:
         record: a config as solo-learn 1.0.6 writes it to args.json.
@@ -104,7 +104,7 @@ def flat_flags(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nested_flags(flags: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    """A run's flags as a config of solo-learn 1.0.6, from which its scripts build the method.
+    """Return a run's settings as a config of solo-learn 1.0.6, from which its scripts build the method.
 
     Args:
         flags: the flags that one of our runs recorded.
@@ -127,7 +127,7 @@ def nested_flags(flags: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]
 
 
 def _encoder(method: str, backbone: Mapping[str, Any], dataset: Any) -> tuple[str, dict[str, Any]]:
-    """The encoder of the same features by our names, and its settings."""
+    """Return the encoder of the same features by our names, and its settings."""
     name, given = backbone["name"], backbone.get("kwargs")
     settings = {key: value for key, value in given.items() if key not in _STARTS} if isinstance(given, dict) else {}
     if name in _TRANSFORMERS and method.lower() in _OWN_TRANSFORMERS:
@@ -139,7 +139,7 @@ def _encoder(method: str, backbone: Mapping[str, Any], dataset: Any) -> tuple[st
 
 
 def _backbone_kwargs(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What builds an encoder of solo-learn 1.0.2 there; the stem of its ResNets follows from the data set."""
+    """Return what builds an encoder of solo-learn 1.0.2 there; the data set decides the stem of its ResNets."""
     kwargs = {name: value for name, value in flags["backbone_args"].items() if name != "cifar" and value is not False}
     if flags["encoder"].startswith("swin") and flags["backbone_args"].get("cifar"):
         kwargs["window_size"] = 4
@@ -147,7 +147,7 @@ def _backbone_kwargs(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folders(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Its two paths as a folder and two below it; of data that torchvision downloads, the folder alone."""
+    """Return its two paths as a folder and two below it; of data that torchvision downloads, the folder alone."""
     train, val = (data.get(name) for name in ("train_path", "val_path"))
     fraction = data.get("fraction")
     found: dict[str, Any] = {"data_fraction": fraction} if isinstance(fraction, float) and fraction > 0 else {}
@@ -160,7 +160,7 @@ def _folders(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _paths(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The data set's name there, and its two paths."""
+    """Return the data set's name there, and its two paths."""
     dataset, folder = flags["dataset"], Path(flags["data_dir"])
     train, val = (flags.get(name) for name in ("train_dir", "val_dir"))
     return {
@@ -181,7 +181,7 @@ def _optimisation(optimizer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _augmentations(pipelines: Any) -> dict[str, Any]:
-    """The flags of the pipelines, and the colours of the first one."""
+    """Return the settings of the pipelines, and the colours of the first one."""
     if not isinstance(pipelines, Sequence) or not pipelines or not all(isinstance(one, Mapping) for one in pipelines):
         return {}
     flags = {flag: [_at(one, place) for one in pipelines] for flag, place in _IN_PIPELINES.items()}
@@ -190,7 +190,7 @@ def _augmentations(pipelines: Any) -> dict[str, Any]:
 
 
 def _pipelines(flags: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A pipeline for each size of crops; a flag with one value holds for all."""
+    """Build a pipeline for each size of crops; a setting with one value holds for all."""
     found = []
     for number in range(len(flags["num_crops_per_aug"])):
         pipeline: dict[str, Any] = {name: flags[name] for name in _COLOURS if name in flags}

@@ -40,7 +40,7 @@ class RunFiles:
 
     @property
     def is_evaluation(self) -> bool:
-        """Whether it is the run of an evaluation, whose checkpoint may have no encoder."""
+        """Return whether it is the run of an evaluation, whose checkpoint may have no encoder."""
         return role_of(self.settings) == EVALUATION
 
 

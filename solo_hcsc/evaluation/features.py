@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -10,13 +9,11 @@ from torch.utils.data import Dataset
 
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.encoders.checkpoints import open_checkpoint
 from solo_hcsc.encoders.embedding import choose_device
-from solo_hcsc.encoders.loading import Encoder, encoder_in
-from solo_hcsc.encoders.recorded import find_run
+from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import note, watch
-from solo_hcsc.runs.methods import load_projector
+from solo_hcsc.runs.run import Run
 
 Module = Callable[[torch.Tensor], torch.Tensor]
 
@@ -30,38 +27,25 @@ class Features:
     skipped: tuple[Skipped, ...] = ()  # images that could not be read and are not among them
 
 
-@dataclass(frozen=True)
-class FeatureSettings:
-    """Which features of which checkpoint, and where they are computed."""
-
-    pretrained_feature_extractor: Path
-    encoder: str | None
-    encoder_args: tuple[str, ...]
-    method: str | None
-    features: str  # backbone or projector
-    accelerator: str
-
-
 class Frozen:
-    """A checkpoint's encoder, or its encoder and projector, on the device that the flags ask for."""
+    """A run's encoder, or its encoder and projector, on a device."""
 
-    def __init__(self, settings: FeatureSettings, crop_size: int) -> None:
-        self.device = choose_device(settings.accelerator)
-        self.checkpoint = open_checkpoint(find_run(settings.pretrained_feature_extractor))
-        self.encoder: Encoder = encoder_in(self.checkpoint, settings.encoder, crop_size, settings.encoder_args)
+    def __init__(self, run: Run, crop_size: int, features: str = "backbone", accelerator: str = "auto") -> None:
+        self.run, self.device = run, choose_device(accelerator)
+        self.encoder: Encoder = run.encoder_for(crop_size)
         module = self.encoder.module
-        if settings.features == "projector":
-            module = nn.Sequential(module, load_projector(self.checkpoint))
+        if features == "projector":
+            module = nn.Sequential(module, run.projector)
         self.module = module.eval().to(self.device)
 
     def of(self, dataset: Dataset, loading: Loading, title: str) -> Features:
         return extract(self.module, dataset, loading, title, self.device)
 
     def head(self, kind: str) -> Callable[[Features], Features]:
-        """From the encoder's features to those of a kind: `backbone`, themselves, or `projector`."""
+        """Return a function from the encoder's features to those of a kind, `backbone` (themselves) or `projector`."""
         if kind == "backbone":
             return lambda features: features
-        projector = load_projector(self.checkpoint).eval().to(self.device)
+        projector = self.run.projector.eval().to(self.device)
 
         def project(features: Features) -> Features:
             x = features_of(lambda part: projector(part.to(self.device)), features.x)
@@ -73,7 +57,7 @@ class Frozen:
 
 @torch.no_grad()
 def extract(module: Module, dataset: Dataset, loading: Loading, title: str, device: torch.device) -> Features:
-    """Every image once, through a module in evaluation mode."""
+    """Pass every image once through a module in evaluation mode."""
     images, done = len(dataset), 0  # type: ignore[arg-type]
     x, y = torch.empty(0), torch.empty(0)
     skipped: list[Skipped] = []

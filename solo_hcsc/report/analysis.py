@@ -16,11 +16,10 @@ import numpy as np
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.encoders.recorded import flags_of_run
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
+from solo_hcsc.evaluation.analysed import Analysed
 from solo_hcsc.evaluation.clusters import (
-    Subject,
-    clusters_by_level,
     clusters_for,
     find_kmeans,
     labels_by_level,
@@ -28,7 +27,6 @@ from solo_hcsc.evaluation.clusters import (
     score_kmeans,
     score_tree,
 )
-from solo_hcsc.evaluation.features import FeatureSettings
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.progress import say
@@ -42,6 +40,7 @@ from solo_hcsc.report.prototypes import Assigned, show_prototypes
 from solo_hcsc.report.to_wandb import log_pictures
 from solo_hcsc.runs.images import choose_labels, same_data
 from solo_hcsc.runs.results import versions
+from solo_hcsc.runs.run import Run
 from solo_hcsc.settings import Settings, take
 from solo_hcsc.study.asked import FEWEST_TO_ANALYSE
 from solo_hcsc.study.job import Job, line, plain, words
@@ -59,7 +58,7 @@ NAMES = (
 
 
 @dataclass(frozen=True)
-class Analysed:
+class Pictures:
     """Pictures of a run and the numbers behind them; nothing is written yet."""
 
     record: Analysis
@@ -106,7 +105,7 @@ class Analysed:
         return folder / "analysis.json"
 
 
-def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None, **settings: Any) -> Analysed:
+def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None, **settings: Any) -> Pictures:
     """Draw what a run has learnt.
 
     Args:
@@ -126,10 +125,11 @@ def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None,
     return analyse_as(Job("analyse", given).settle(), line("analyse", given), words(given))
 
 
-def analyse_as(settings: Settings, command: str, typed: list[str]) -> Analysed:
+def analyse_as(settings: Settings, command: str, typed: list[str]) -> Pictures:
     """Check settings, and compute and draw as they say; `command` and `typed` are for the record."""
     started = time.monotonic()
-    trained = flags_of_run(settings.pretrained_feature_extractor)
+    files = find_run(settings.pretrained_feature_extractor)
+    trained = files.settings
     images = ImageSource.of_run(settings, trained)
     images.with_split(settings.split)
     import_faiss("the analysis clusters")
@@ -137,7 +137,8 @@ def analyse_as(settings: Settings, command: str, typed: list[str]) -> Analysed:
     source = choose_labels(images, settings, trained)
     if source.no_labels and settings.label_hierarchy is not None:
         raise UserError(f"`label_hierarchy` {settings.label_hierarchy}: there are no classes to group; leave it out")
-    subject = Subject.load(take(FeatureSettings, settings), source, settings.split, settings.label_hierarchy)
+    how = (settings.split, settings.label_hierarchy, settings.features, settings.accelerator)
+    subject = Analysed.load(Run(files, settings.encoder, settings.encoder_args), source, *how)
     if subject.images < FEWEST_TO_ANALYSE:
         few = f"{subject.images} images are too few to analyse; give at least {FEWEST_TO_ANALYSE}"
         raise UserError(f"`{settings.split}_dir`: {few}")
@@ -177,12 +178,12 @@ def analyse_as(settings: Settings, command: str, typed: list[str]) -> Analysed:
             for picture in pictures
         ],
     )
-    return Analysed(record, pictures, folder, subject.images, tuple(subject.skipped))
+    return Pictures(record, pictures, folder, subject.images, tuple(subject.skipped))
 
 
 def look(
-    subject: Subject, settings: Settings, history: Curves, knows_chance: bool
-) -> tuple[Subject, list[Picture], dict[str, Any]]:
+    subject: Analysed, settings: Settings, history: Curves, knows_chance: bool
+) -> tuple[Analysed, list[Picture], dict[str, Any]]:
     """Draw all pictures and return the numbers behind them; `knows_chance`: the history is of the same classes.
 
     The first value is the subject with the images that could be read.
@@ -191,7 +192,7 @@ def look(
     if tree is None:
         say("the checkpoint carries no tree: no pictures of prototypes and left-out negatives")
     subject, features, clustered, classes = subject.embed(take(Loading, settings))
-    by_level = [] if tree is None else clusters_by_level(tree.hierarchy, clustered)
+    by_level = [] if tree is None else list(tree.hierarchy.assign(clustered).numpy().T)
     sample = np.random.default_rng(settings.seed).permutation(subject.images)[: settings.points]
     numbers: dict[str, Any] = {}
     pictures = show_history(history, same_class_share(classes) if names and knows_chance else None, numbers)
@@ -213,7 +214,7 @@ def look(
 
 
 def compare_clusters(
-    subject: Subject,
+    subject: Analysed,
     features: np.ndarray,
     by_level: list[np.ndarray],
     classes: np.ndarray,
@@ -227,7 +228,10 @@ def compare_clusters(
     if subject.classes:
         labels = labels_by_level(classes, subject.levels)
         kmeans, found = score_kmeans(features, len(subject.classes), seed, labels)
-        rows = score_tree(subject.tree.hierarchy, by_level, labels) if subject.tree else []
+        rows = []
+        if subject.tree:
+            prototypes = [len(level.prototypes) for level in subject.tree.hierarchy.levels]
+            rows = score_tree(prototypes, np.stack(by_level, axis=1), labels)
         return show_agreement([*rows, kmeans], subject.groups, numbers), found
     if subject.tree:
         return [], np.empty(0, int)

@@ -13,20 +13,18 @@ from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings
 
 
-def evaluated_images(flags: Namespace) -> ImageSource:
-    """Return the images that an evaluation's settings mean: as in pretraining, but for what was typed."""
-    return ImageSource.of_run(flags, flags_of_run(flags.pretrained_feature_extractor))
+def evaluated_images(flags: Namespace, trained: Mapping[str, Any] | None = None) -> ImageSource:
+    """Return the images that an evaluation's settings mean: as in pretraining, but for what was typed.
+
+    `trained`: the run's own settings, where they have been read.
+    """
+    return ImageSource.of_run(flags, flags_of_run(flags.pretrained_feature_extractor) if trained is None else trained)
 
 
 def embedded_images(flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> ImageSource:
     """Return the images that settings mean: a folder's, or those of the run with the settings `trained`."""
     alone = "data_dir" in flags.typed and not flags.typed & {"dataset", "train_dir", "val_dir"}
     return (ImageSource.of_folder if alone else ImageSource.of_run)(flags, trained, tell)
-
-
-def check_embedded(flags: Settings, *splits: str) -> None:
-    """Refuse a checkpoint or folders that are not there; `splits`: those that are read."""
-    check_splits(embedded_images(flags, flags_of_run(flags.pretrained_feature_extractor), tell=False), *splits)
 
 
 def check_splits(source: ImageSource, *splits: str) -> None:

@@ -363,3 +363,23 @@ def embed(
         accelerator=accelerator,
         skip_unreadable=skip_unreadable,
     )
+
+
+def export(what: Run | str | Path, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
+    """Write the encoder of a run, or of a file of weights, as a file for another library.
+
+    Args:
+        what: a `Run`, or the path of a run or of weights.
+        path: the file; for `solo-learn` a folder that is new or empty.
+        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, or `solo-learn` for the whole run.
+        method: what trained foreign weights, for the file's metadata.
+
+    Returns:
+        The path. The command `export` writes a model card beside it too.
+
+    Example:
+        >>> export("trained_models/hcsc", "encoder.safetensors", format="timm")  # doctest: +SKIP
+        PosixPath('encoder.safetensors')
+    """
+    run = what if isinstance(what, Run) else open_run(what)
+    return run.export(path, format, method)

@@ -27,12 +27,7 @@ from solo_hcsc.solo_version import HYDRA
 RECORD = "args.json"
 # What a checkpoint has besides the weights that says where training was; optimisers differ between the versions.
 _KEPT = ("epoch", "global_step", "pytorch-lightning_version", "loops", "hcsc_options", "health")
-_COMMANDS = """\
-solo-hcsc solo main_knn.py --pretrained_checkpoint_dir FOLDER --dataset {dataset} --train_data_path TRAIN \\
-    --val_data_path VAL --k 20 --temperature 0.1 --distance_function cosine --feature_type backbone
-python main_linear.py --config-path scripts/linear --config-name hcsc.yaml \\
-    backbone.name={encoder} pretrain_method={method} pretrained_feature_extractor=FOLDER/{file} \\
-    data.dataset={dataset} data.train_path=TRAIN data.val_path=VAL"""
+_COMMANDS = Path(__file__).with_name("solo_learn.txt")  # that read the folder
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,15 @@ def export_run(encoder: Encoder, checkpoint: Checkpoint) -> ExportedRun:
     _check(checkpoint.path, flags, encoder.name)
     model = method_in(checkpoint)
     name = f"{flags['method']}.ckpt"  # without the = of our own names, which Hydra's command line would want quoted
-    commands = _COMMANDS.format(
-        dataset=flags["dataset"].replace("digits", "custom"),
-        encoder=encoder.name,
-        method=flags["method"],
-        file=name,
+    commands = (
+        _COMMANDS.read_text(encoding="utf-8")
+        .rstrip()
+        .format(
+            dataset=flags["dataset"].replace("digits", "custom"),
+            encoder=encoder.name,
+            method=flags["method"],
+            file=name,
+        )
     )
     content = io.BytesIO()
     torch.save(_checkpoint(model, checkpoint.content), content)

@@ -33,7 +33,7 @@ class Augmentation:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], source: ImageSource) -> "Augmentation":
-        """From what solo-learn's own setup made of the flags."""
+        """Take what solo-learn's own setup made of the flags."""
         pipelines = settings["transform_kwargs"] if settings["unique_augs"] > 1 else [settings["transform_kwargs"]]
         equalised = settings["equalization_prob"]
         equalised = equalised * len(pipelines) if len(equalised) == 1 else equalised
@@ -49,7 +49,7 @@ class Augmentation:
 
 
 def pretraining_set(source: ImageSource, transform: Callable, share: float, seed: int) -> Dataset:
-    """The augmented training images, or a seeded share of them, as (index, crops, label)."""
+    """Return the augmented training images, or a seeded share of them, as (index, crops, label)."""
     if source.no_labels:
         dataset: Dataset = ImagesWithoutLabels(source.folder("train"), transform)
         tell_listing(dataset)  # type: ignore[arg-type]

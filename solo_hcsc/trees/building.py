@@ -15,6 +15,7 @@ from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.levels import choose_levels
 from solo_hcsc.trees.linkage import EXACT, Progress, ward, ward_along_graph
+from solo_hcsc.trees.stored import stored
 from solo_hcsc.trees.tree import Tree, check_level_sizes
 
 BUILDERS = ("auto", "exact", "graph", "kmeans")
@@ -56,7 +57,7 @@ def build_tree(
         >>> tree.sizes[tree.nodes(3)].tolist()
         [10, 10, 10]
     """
-    points = as_unit_vectors(vectors, "vectors")
+    points = as_unit_vectors(stored(vectors, "vectors"), "vectors")
     if builder not in BUILDERS:
         raise ArgumentError(f"`builder` {builder}: give {', '.join(BUILDERS)}")
     keys = getattr(vectors, "paths", None) if keys is None else keys

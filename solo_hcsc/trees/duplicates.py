@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.vectors import as_unit_vectors
+from solo_hcsc.trees.stored import stored
 
 Reader = Callable[[str], Image.Image]
 
@@ -117,7 +118,7 @@ def find_duplicates(
         (Group(keep=0, others=(2,), exact=False),)
     """
     files = tuple(os.fspath(path) for path in paths)
-    features = None if vectors is None else as_unit_vectors(vectors, "vectors")
+    features = None if vectors is None else as_unit_vectors(stored(vectors, "vectors"), "vectors")
     if features is not None and len(features) != len(files):
         raise ArgumentError(f"`vectors` has {len(features)} rows and `paths` {len(files)}: give one of each image")
     if not files:

@@ -8,6 +8,7 @@ import numpy as np
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.vectors import as_unit_vectors
+from solo_hcsc.trees.stored import stored
 
 NEIGHBOURS = 10
 FENCE = 1.5  # interquartile ranges above the third quartile, Tukey's fence
@@ -48,7 +49,7 @@ def find_outliers(vectors: Any, neighbours: int = NEIGHBOURS, seed: int = 0) -> 
         >>> int(find_outliers(features).images[0])
         7
     """
-    points = as_unit_vectors(vectors, "vectors")
+    points = as_unit_vectors(stored(vectors, "vectors"), "vectors")
     if neighbours < 1:
         raise ArgumentError(f"`neighbours` {neighbours}: give at least 1")
     count = min(neighbours, len(points) - 1)

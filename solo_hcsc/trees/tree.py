@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import nearest, normalise
 from solo_hcsc.hcsc.vectors import as_unit_vectors
+from solo_hcsc.trees.stored import stored
 
 KIND = "solo_hcsc.tree"  # the entry of a file's metadata that says what the file is
 TREE, IMAGES = "tree.safetensors", "images.parquet"
@@ -116,7 +117,7 @@ class Tree:
         Args:
             vectors: (n, D), made as those of which the tree was built; a tensor, an array, or `Embeddings`.
         """
-        points = as_unit_vectors(vectors, "vectors")
+        points = as_unit_vectors(stored(vectors, "vectors"), "vectors")
         if points.shape[1] != self.means.shape[1]:
             raise ArgumentError(f"`vectors` has rows of {points.shape[1]} and the tree's have {self.means.shape[1]}")
         leaves = nearest(points, self.means)[1]

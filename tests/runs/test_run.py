@@ -43,11 +43,19 @@ def reads(monkeypatch):
 
 @pytest.mark.parametrize(
     "command",
-    ["embed --out OUT/table", "export --format safetensors --out OUT/x.safetensors", "explore --out OUT/page"],
+    [
+        "embed RUN --out OUT/table",
+        "export RUN --format safetensors --out OUT/x.safetensors",
+        "explore RUN --out OUT/page",
+        "pick RUN --budget 3 --out OUT/labels.csv",
+        "knn --pretrained_feature_extractor RUN --k 5 --features backbone projector",
+        "clustering --pretrained_feature_extractor RUN",
+    ],
 )
 def test_command_reads_each_file_of_a_run_once(command, hcsc_run, tmp_path, reads):
-    name, *flags = command.replace("OUT", str(tmp_path)).split()
-    run_here(name, hcsc_run, *flags, *(LIGHT if name != "export" else []))
+    run = shutil.copytree(hcsc_run, tmp_path / "run")
+    name, *flags = command.replace("OUT", str(tmp_path)).replace("RUN", str(run)).split()
+    run_here(name, *flags, *(LIGHT if name != "export" else []))
     assert reads == {"args.json": 1, "searches": 1, "checkpoints": 1}
 
 

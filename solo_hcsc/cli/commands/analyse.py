@@ -6,7 +6,7 @@ from pathlib import Path
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen, check_label_hierarchy
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.encoders.recorded import flags_of_run
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Bound, Settings, at_least, take
 from solo_hcsc.study.asked import FEWEST_TO_ANALYSE
@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> None:
 
 def refuse_early(flags: Settings) -> None:
     """Refuse wrong folders before anything heavy is imported."""
-    ImageSource.of_run(flags, flags_of_run(flags.pretrained_feature_extractor), tell=False).with_split(flags.split)
+    ImageSource.of_run(flags, find_run(flags.pretrained_feature_extractor).settings, tell=False).with_split(flags.split)
 
 
 def parse(argv: Sequence[str]) -> Settings:

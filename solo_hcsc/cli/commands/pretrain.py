@@ -277,7 +277,7 @@ def prepare(job: Job) -> Work:
     true_labels = None
     if issubclass(method, HCSC) and settings["oracle_labels"]:
         true_labels = oracle(train_set, source, flags.label_hierarchy)
-        settings |= {"num_prototypes": [int(level.max()) + 1 for level in true_labels], "min_cluster_size": 0}
+        settings |= {"num_prototypes": [int(level.max()) + 1 for level in true_labels.T], "min_cluster_size": 0}
     else:
         batches_of(job, len(train_set))  # type: ignore[arg-type]
         settings |= suited(job, len(train_set))  # type: ignore[arg-type]
@@ -332,7 +332,7 @@ def suited(job: Job, images: int) -> dict[str, Any]:
 
 
 def oracle(train_set: "Dataset", source: ImageSource, file: Path | None) -> "torch.Tensor":
-    """Return the training images' labels (L, N) at each level of their hierarchy; say that the run has them."""
+    """Return the training images' labels (N, L) at each level of their hierarchy; say that the run has them."""
     import torch
 
     from solo_hcsc.data.folders import Part, labels_of, whole
@@ -344,7 +344,7 @@ def oracle(train_set: "Dataset", source: ImageSource, file: Path | None) -> "tor
     chosen = [labels[place] for place in train_set.indices] if isinstance(train_set, Part) else labels
     _, levels_of = find_levels(file, source.dataset)
     found = labels_by_level(chosen, levels_of(whole(train_set).classes))  # type: ignore[attr-defined]
-    told = " ".join(str(level.max() + 1) for level in found)
+    told = " ".join(str(level.max() + 1) for level in found.T)
     note(f"--oracle_labels: the tree is made of the true labels ({told}); this run is not self-supervised")
     return torch.from_numpy(found)
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from solo_hcsc.cli.commands.knn import evaluate
 from solo_hcsc.cli.flags import check_features, knn_parser
 from solo_hcsc.data.source import DATASETS, ImageSource, check_folder
-from solo_hcsc.encoders.recorded import flags_of_run
+from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import take
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -19,32 +19,25 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
-    trained = flags_of_run(flags.pretrained_feature_extractor)
+    files = find_run(flags.pretrained_feature_extractor)
+    trained = files.settings
     seen = {name: value for name, value in trained.items() if name in ("crop_size", "mean", "std")}  # no folders
     if flags.dataset == "cub":
         check_folder("--data_dir", flags.data_dir)
     source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
-    from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.features import FeatureSettings
-    from solo_hcsc.evaluation.knn import Voting, evaluate
+    from solo_hcsc.evaluation.knn import zeroshot
 
     if pretrained_on(trained, source):
         note("the encoder was pretrained on this data set; give another one for a zero-shot accuracy")
-    settings = (
-        take(FeatureSettings, flags, features="backbone"),
-        flags.features,
-        take(Voting, flags),
-        take(Loading, flags),
-    )
-    evaluate(*settings, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
+    evaluate(zeroshot, flags, files, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
 
 
 def read_sets(source: ImageSource, transform: Callable) -> "tuple[Dataset, Dataset]":
     """Read the bank and the queries."""
     from solo_hcsc.data.cub import find_folder, read_parts
     from solo_hcsc.data.folders import refuse_single_class
-    from solo_hcsc.solo102.datasets import evaluation_sets
+    from solo_hcsc.data.sets import evaluation_sets
 
     if source.dataset != "cub":
         return evaluation_sets(source, transform, transform)
