@@ -9,11 +9,11 @@ from functools import partial
 from importlib import import_module
 from typing import TextIO
 
-from solo_hcsc.cli.parser import as_typed
-from solo_hcsc.cli.terminal import Terminal, in_flags
-from solo_hcsc.errors import UNUSABLE_PATH, UserError, told_path
+from solo_hcsc.cli.parser import as_typed, in_flags
+from solo_hcsc.cli.terminal import Terminal
+from solo_hcsc.errors import UNUSABLE_PATH, Ended, UserError, told_path
 from solo_hcsc.interrupts import is_interrupt, raise_again_what_finalisers_swallow
-from solo_hcsc.launch import refuse, stop
+from solo_hcsc.launch import end_of
 from solo_hcsc.progress import listen
 from solo_hcsc.quiet import quiet
 from solo_hcsc.settings import nearest
@@ -74,22 +74,24 @@ def main() -> None:
 
 
 def answer() -> None:
-    """Runs the command line, and refuses what its user can mend."""
+    """Run the command line; end with a line where its user can mend what went wrong."""
     raise_again_what_finalisers_swallow()
     try:
-        run(sys.argv[1:])
+        return run(sys.argv[1:])
     except UserError as error:
-        refuse(as_typed(in_flags(str(error)), sys.argv), getattr(error, "alone", False))
+        end = error
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in UNUSABLE_PATH:  # a path put together from several flags
-            refuse(told_path(error))
-        if not isinstance(error, SystemExit) and is_interrupt(error):
-            stop("interrupted", 130)
-        raise
+            end = UserError(told_path(error))
+        elif not isinstance(error, SystemExit) and is_interrupt(error):
+            end = Ended((isinstance(error, KeyboardInterrupt) and str(error)) or "interrupted", 130)
+        else:
+            raise
+    sys.exit(end_of(end, as_typed(in_flags(str(end)), sys.argv)))
 
 
 def run(argv: Sequence[str]) -> None:
-    """Runs a command, given as its name and its flags."""
+    """Run a command, given as its name and its flags."""
     quiet()
     listen(Terminal())
     name = argv[0] if argv else "--help"

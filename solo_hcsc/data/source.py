@@ -98,7 +98,7 @@ class ImageSource:
     @classmethod
     def of_folder(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of a folder, `data_dir` itself, seen as the run with the flags `trained` saw its own."""
-        check_folder("--data_dir", flags.data_dir)
+        check_folder("data_dir", flags.data_dir)
         is_cifar = str(trained.get("dataset")).startswith("cifar")
         colours = {name: [*values] for name, values in zip(("mean", "std"), _CIFAR, strict=True)} if is_cifar else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
@@ -144,7 +144,7 @@ class ImageSource:
         if source.in_folders:
             for split, folder in (("train", train_dir), ("val", val_dir)):
                 if folder is not None:
-                    check_folder(f"--{split}_dir", source.folder(split))
+                    check_folder(f"{split}_dir", source.folder(split))
         return source
 
     def labelled(self) -> "ImageSource":
@@ -257,15 +257,16 @@ def framework_name(dataset: str) -> str:
     return "custom" if dataset == "digits" else dataset
 
 
-def check_folder(flag: str, path: Path) -> None:
+def check_folder(name: str, path: Path) -> None:
+    """Refuse a folder that is not there, cannot be read or is empty; `name` is the argument that gives it."""
     if not path.exists():
-        also = "" if flag == "--data_dir" else f" and {flag}"
-        raise UserError(f"{flag}: {path} does not exist; check `data_dir`{also}")
+        also = "" if name == "data_dir" else f" and `{name}`"
+        raise UserError(f"`{name}`: {path} does not exist; check `data_dir`{also}")
     if not path.is_dir():
-        raise UserError(f"{flag}: {path} is a file; give a folder of images")
+        raise UserError(f"`{name}`: {path} is a file; give a folder of images")
     try:
         empty = not any(path.iterdir())
     except OSError as error:
-        raise UserError(f"{flag}: {path} cannot be read ({error.strerror}); give a folder of images") from error
+        raise UserError(f"`{name}`: {path} cannot be read ({error.strerror}); give a folder of images") from error
     if empty:
-        raise UserError(f"{flag}: {path} is empty; give a folder of images")
+        raise UserError(f"`{name}`: {path} is empty; give a folder of images")

@@ -42,7 +42,7 @@ from solo_hcsc.tables import table
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.detection import DetectorTraining, Schedule
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
-from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
+from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import Loop, Records, Wandb, check_wandb
 
 NAME = "detect"
@@ -139,7 +139,9 @@ class Detection:
             unreadable = UnreadableFiles(self.folder / "unreadable.txt")
             self.trained_on = SkipUnreadable(self.train_set, unreadable)
             callbacks = [TellUnreadable(unreadable, len(self.train_set))]
-        self.run = Run(self.folder, self.devices, self.loop, self.records, self.wandb, self.settings, resume, callbacks)
+        self.run = Session(
+            self.folder, self.devices, self.loop, self.records, self.wandb, self.settings, resume, callbacks
+        )
 
     def _sets(self) -> tuple[DetectionImages, DetectionImages]:
         flags, data = self.flags, self.data

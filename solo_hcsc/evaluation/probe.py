@@ -13,7 +13,6 @@ from pytorch_lightning import Callback, seed_everything
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from solo_hcsc.cli.flags import check_training
 from solo_hcsc.data.images import Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import EpochSampler, Loading, Place, ResumableLoader, split_place
 from solo_hcsc.data.source import ImageSource
@@ -33,8 +32,8 @@ from solo_hcsc.solo102.settings import for_framework, linear_settings, resolve_d
 from solo_hcsc.tables import table
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.resume import check_same_flags, find_resume
-from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
-from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
+from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
+from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_training, check_wandb
 
 # What the paper does not do in any evaluation, and what changes the figures.
 PLAIN = {
@@ -60,7 +59,7 @@ class Trained:
     """A classifier's training: what it logged last, its run, and the settings that it had."""
 
     logged: Mapping[str, float]
-    run: Run
+    run: Session
     settings: Mapping[str, Any]
     data: Mapping[str, Any]
 
@@ -162,7 +161,7 @@ class Probe:
         if loading.skip_unreadable and not self.cached:
             train_set, val_set = SkipUnreadable(train_set, unreadable), SkipUnreadable(val_set, unreadable)
             callbacks = [TellUnreadable(unreadable, images + val_images)]
-        run = Run(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, callbacks)
+        run = Session(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, callbacks)
         loaders: tuple[DataLoader | None, DataLoader | None] = (None, None)
         if not self.cached and self.dali_device is None:
             loaders = (

@@ -52,7 +52,7 @@ class NeighbourVotes:
         test_features: torch.Tensor | None = None,
         test_targets: torch.Tensor | None = None,
     ) -> None:
-        """Adds features (n, D) with their labels (n,) to the bank, to the queries, or to both."""
+        """Add features (n, D) with their labels (n,) to the bank, to the queries, or to both."""
         self._add("train", train_features, train_targets)
         self._add("test", test_features, test_targets)
 

@@ -79,7 +79,7 @@ class Learner(nn.Module):
     # ---- how it is made ----
 
     def build_projectors(self, hidden: int | None, output: int) -> None:
-        """Makes MoCo v2's projector and its momentum copy, whose weights start equal.
+        """Make MoCo v2's projector and its momentum copy, whose weights start equal.
 
         Args:
             hidden: the hidden size; that of the encoder's features if None.
@@ -99,7 +99,7 @@ class Learner(nn.Module):
         centre_crops: CentreCropBatches | None = None,
         true_labels: torch.Tensor | None = None,
     ) -> None:
-        """Makes queue, memory and tree.
+        """Make queue, memory and tree.
 
         Args:
             options: what is computed.
@@ -147,12 +147,12 @@ class Learner(nn.Module):
         return {**out, "z": self._embedded(out)}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the options, and the signs of ill health that stand."""
+        """Add the options, and the signs of ill health that stand."""
         checkpoint.update(self.resolved_options)
         checkpoint["health"] = self.health.as_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the signs of ill health."""
+        """Take the signs of ill health."""
         super().on_load_checkpoint(checkpoint)  # type: ignore[misc]
         self.health = Health.from_dict(checkpoint.get("health"))
 
@@ -163,7 +163,7 @@ class Learner(nn.Module):
             self.cluster()
 
     def cluster(self) -> None:
-        """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
+        """Cluster embeddings (Alg. 1) in one process and installs the tree in all."""
         if self.options.oracle_labels and self.true_labels is None:
             raise ArgumentError("`oracle_labels`: the module was not given `true_labels` of the training images")
         # The first epoch has no keys yet, other options never.
@@ -244,7 +244,7 @@ class Learner(nn.Module):
         self.look_at_epoch()
 
     def look_at_epoch(self) -> None:
-        """Tells what is wrong with the epoch that has just ended; once, however often it is asked."""
+        """Tell what is wrong with the epoch that has just ended; once, however often it is asked."""
         if self._looked_at == self.current_epoch:
             return
         self._looked_at = self.current_epoch
@@ -338,7 +338,7 @@ class Learner(nn.Module):
         self._log_epoch({f"{name}_epoch": sum(out[key] for out in outs) / len(outs) for name, key in names.items()})
 
     def _log_epoch(self, values: dict[str, Any]) -> None:
-        """Logs means over the epoch and the processes; means of every step would make the processes wait for it."""
+        """Log means over the epoch and the processes; means of every step would make the processes wait for it."""
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=True)
 
     def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:

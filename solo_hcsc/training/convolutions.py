@@ -68,7 +68,7 @@ class FastConvolutions(Callback):
 
 
 def make_fast(model: nn.Module) -> list[nn.Module]:
-    """Replaces the model's plain convolutions and lays its weights out channels last; returns what it replaced."""
+    """Replace the model's plain convolutions and lays its weights out channels last; returns what it replaced."""
     plain = [module for module in model.modules() if _is_plain(module)]
     for module in plain:
         module.__class__ = Trimmed

@@ -1,4 +1,4 @@
-"""Judges the encoder after every epoch of pretraining without labels, by what the epoch has computed anyway."""
+"""Judge the encoder after every epoch of pretraining without labels, by what the epoch has computed anyway."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SHARE = 1 / 100  # of the epoch's images: what goes through the encoder once mor
 
 
 class JudgeEpoch(Callback):
-    """Logs `rankme`, `uniformity`, `dead_dimensions` and `alignment` of the encoder's features.
+    """Log `rankme`, `uniformity`, `dead_dimensions` and `alignment` of the encoder's features.
 
     The first three are of the first view of the epoch's last images, as the training steps had them: every method
     forwards it first. Not every method forwards a second view through the same encoder, so for the alignment a few

@@ -14,7 +14,7 @@ from solo_hcsc.launch import is_main_process
 
 
 class Launcher(_SubprocessScriptLauncher):
-    """Starts processes as Lightning does, and gives them to `watch`.
+    """Start processes as Lightning does, and gives them to `watch`.
 
     Lightning's own observer gets none: as soon as one has failed, it kills all, this process too, without a word.
     """
@@ -44,7 +44,7 @@ def watch_children(trainer: Trainer, watch: Callable[[list[subprocess.Popen[byte
 
 
 def check_port(trainer: Trainer) -> None:
-    """Refuses a port, of the environment's MASTER_PORT, that the main process could not listen on."""
+    """Refuse a port, of the environment's MASTER_PORT, that the main process could not listen on."""
     environment = getattr(trainer.strategy, "cluster_environment", None)
     if trainer.world_size == 1 or environment is None or not is_main_process():
         return

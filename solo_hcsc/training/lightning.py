@@ -13,7 +13,7 @@ from solo_hcsc.errors import UserError
 
 
 def check(trainer: Trainer) -> None:
-    """Refuses a Lightning whose loops are not those that this was written for."""
+    """Refuse a Lightning whose loops are not those that this was written for."""
     lacking = probe(trainer)
     if lacking:
         raise UserError(
@@ -45,7 +45,7 @@ def is_within_epoch(trainer: Trainer) -> bool:
 
 
 def rewind(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-    """Makes of Lightning's record of its loops what a resumed run needs to go on where this one stands."""
+    """Make of Lightning's record of its loops what a resumed run needs to go on where this one stands."""
     loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
     trained = 0  # batches of an epoch that is to be gone on with

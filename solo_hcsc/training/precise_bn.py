@@ -45,7 +45,7 @@ def has_batch_norm(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def recompute(model: nn.Module, batches: Iterable[Any], step: Callable[[Any], Any]) -> None:
-    """Sets the averages of all batch norms to the mean and variance of their inputs over all the batches.
+    """Set the averages of all batch norms to the mean and variance of their inputs over all the batches.
 
     The layers normalise by each batch's own statistics meanwhile, as in training. Several processes put theirs
     together.

@@ -25,7 +25,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, 
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes under a temporary name, flushes to the disk, renames: a kill at any moment leaves no half checkpoint.
+    """Write under a temporary name, flushes to the disk, renames: a kill at any moment leaves no half checkpoint.
 
     A file has the encoder's weights under a second name too, which nobody sees who reads it here.
     """
@@ -51,7 +51,7 @@ class WholeFiles(TorchCheckpointIO):
 
 
 class Checkpoints(Callback):
-    """Saves after epochs and within them, and keeps the last K and the best.
+    """Save after epochs and within them, and keeps the last K and the best.
 
     Files are called NAME-ID-ep=EPOCH.ckpt as the framework's are, NAME-ID-ep=EPOCH-step=STEP.ckpt within an epoch, and
     NAME-ID-best.ckpt.
@@ -162,7 +162,7 @@ class Checkpoints(Callback):
         self._first_process(trainer, remove)
 
     def _first_process(self, trainer: Trainer, action: Callable[[], None]) -> None:
-        """Lets the first process work on files; the others end with it if it cannot."""
+        """Let the first process work on files; the others end with it if it cannot."""
         failure = None
         if trainer.is_global_zero:
             try:
@@ -192,7 +192,7 @@ def as_recorded(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_space(folder: Path, model: LightningModule, records: Records, optimizer: str) -> None:
-    """Refuses to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
+    """Refuse to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
     one = checkpoint_bytes(model, optimizer)
     kept = records.keep_checkpoints + bool(records.keep_best) + bool(records.checkpoint_every_n_steps)
     needed = one * (kept + 1)
@@ -213,7 +213,7 @@ def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
 
 
 def _link(source: Path, path: Path) -> None:
-    """Gives a checkpoint a second name, or copies it where the file system has no links."""
+    """Give a checkpoint a second name, or copies it where the file system has no links."""
     with written_whole(path) as part:
         try:
             part.hardlink_to(source)

@@ -58,11 +58,13 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
     """
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Variant
+    from solo_hcsc.training.pretraining import check
+    from solo_hcsc.training.pretraining import check_images as check_pretraining_images
 
     try:
         flags = pretrain.parse(words)
         check_labelled(flags)
-        pretrain.check_flags(flags)
+        check(flags)
         check_wandb(take(Wandb, flags))
         source = ImageSource.of_flags(flags).located(needs_val=True)
         if source.in_folders:  # others are never too few, and may have to be downloaded
@@ -70,7 +72,7 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
             if images < flags.batch_size and "batch_size" not in flags.typed:
                 words = [*words, "--batch_size", str(max(1, images // 4))]
                 flags = pretrain.parse(words)
-            pretrain.check_images(flags, images)
+            check_pretraining_images(flags, images)
     except ArgumentError as error:
         raise ArgumentError(f"{name}: {error}") from error
     except UserError as error:
@@ -219,7 +221,7 @@ def check_test_images(flags: Namespace, first: Namespace) -> None:
         raise UserError(
             f"--test_dir {flags.test_dir}: is for --dataset custom; {first.dataset} has test images of its own"
         )
-    check_folder("--test_dir", first.data_dir / flags.test_dir)
+    check_folder("test_dir", first.data_dir / flags.test_dir)
 
 
 def check_images(flags: Namespace, first: Namespace) -> None:

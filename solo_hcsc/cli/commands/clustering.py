@@ -5,8 +5,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.data.settings import check_label_hierarchy
 from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
 from solo_hcsc.runs.images import evaluated_images

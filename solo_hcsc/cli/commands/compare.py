@@ -16,10 +16,10 @@ from solo_hcsc.cli.commands._studies import (
     shared_plan,
     split,
 )
-from solo_hcsc.cli.flags import check_method
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import method_names
+from solo_hcsc.methods.settings import check_method
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import NOT_NEGATIVE, POSITIVE
 

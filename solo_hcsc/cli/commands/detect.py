@@ -4,22 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.flags import (
-    SKIP_UNREADABLE,
-    add_record_flags,
-    add_trainer_flags,
-    check_colours,
-    check_name,
-    encoder,
-    key_value,
-)
+from solo_hcsc.cli.flags import add_record_flags, add_trainer_flags
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.data.settings import SKIP_UNREADABLE, check_colours
 from solo_hcsc.data.source import check_folder
 from solo_hcsc.encoders.recorded import newest_checkpoints
+from solo_hcsc.encoders.settings import encoder, key_value
 from solo_hcsc.errors import UserError
 from solo_hcsc.launch import is_main_process
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import NOT_NEGATIVE, POSITIVE, SHARE, Settings, at_least, yes_or_no
+from solo_hcsc.training.settings import check_name
 
 # MoCo's configurations R50-C4, which the paper follows; `voc` is for data of one's own in that layout.
 _SHARED: dict[str, Any] = {
@@ -72,7 +67,7 @@ _NOT_TAKEN = (
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
     newest_checkpoints(flags.pretrained_feature_extractor)
-    check_folder("--data_dir", flags.data_dir)
+    check_folder("data_dir", flags.data_dir)
 
     from solo_hcsc.data.detection import few
     from solo_hcsc.evaluation.detection import Detection, DetectionData, shown

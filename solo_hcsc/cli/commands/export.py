@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from solo_hcsc.cli.flags import encoder, key_value
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.encoders.formats import EXPORTED_RUN, EXPORTS, check_place
 from solo_hcsc.encoders.recorded import find_run
+from solo_hcsc.encoders.settings import encoder, key_value
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import at_least
 

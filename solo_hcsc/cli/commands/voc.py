@@ -33,7 +33,7 @@ PROTOCOL = {
 def run(argv: Sequence[str]) -> None:
     flags = parse(argv)
     images = evaluated_images(flags)
-    check_folder("--data_dir", flags.data_dir)
+    check_folder("data_dir", flags.data_dir)
 
     from solo_hcsc.data.pascal import find_folder, read_split
     from solo_hcsc.evaluation.models import MultiLabel

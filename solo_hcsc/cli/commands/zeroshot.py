@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> None:
     trained = flags_of_run(flags.pretrained_feature_extractor)
     seen = {name: value for name, value in trained.items() if name in ("crop_size", "mean", "std")}  # no folders
     if flags.dataset == "cub":
-        check_folder("--data_dir", flags.data_dir)
+        check_folder("data_dir", flags.data_dir)
     source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
     from solo_hcsc.data.loaders import Loading
