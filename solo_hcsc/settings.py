@@ -26,7 +26,7 @@ SHARE = Bound(lambda value: 0 <= value <= 1, "must be between 0 and 1")
 POSITIVE_SHARE = Bound(lambda value: 0 < value <= 1, "must be above 0 and at most 1")
 
 
-def at_least(lowest: int) -> Bound:
+def at_least(lowest: float) -> Bound:
     return Bound(lambda value: value >= lowest, f"must be at least {lowest}")
 
 
@@ -236,7 +236,7 @@ def take(kind: type[Kind], settings: Any, **others: Any) -> Kind:
 
 
 def rows_of(kind: type, presets: Iterable[str]) -> tuple[Setting, ...]:
-    """Return a row for each field of a dataclass of options, whose `metadata` has its default, choices and help."""
+    """Return a row for each field of a dataclass of options, whose `metadata` has its default, bounds, choices and help."""
     rows = [Setting("preset", str, "recommended", None, f"a set of the options below: {_listed(presets)}")]
     for item in fields(kind):
         if item.name == "preset":
@@ -245,8 +245,15 @@ def rows_of(kind: type, presets: Iterable[str]) -> tuple[Setting, ...]:
         own = int if several else yes_or_no if isinstance(default, bool) else type(default)
         shown = " ".join(map(str, default)) if several else default
         told = f"{item.metadata['help']} (recommended: {shown})"
-        rows.append(Setting(item.name, item.metadata["choices"] or own, None, None, told, several))
+        rows.append(Setting(item.name, item.metadata["choices"] or own, None, _bound(item.metadata), told, several))
     return tuple(rows)
+
+
+def _bound(facts: Mapping[str, Any]) -> Bound | None:
+    above, least = facts.get("above"), facts.get("least")
+    if above is not None:
+        return Bound(lambda value: value > above, f"must be greater than {above}")
+    return None if least is None else NOT_NEGATIVE if least == 0 else at_least(least)
 
 
 def _listed(names: Iterable[str]) -> str:

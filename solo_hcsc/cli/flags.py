@@ -7,15 +7,21 @@ solo-learn's flags are rows of the rooms that use them, so that a help needs nei
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.cli.parser import Parser, in_flags
+from solo_hcsc.cli.parser import FLAGS, Parser, in_flags
 from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, check_colours, check_skipping
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError, UserError
-from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, ONE, POSITIVE, Setting, Settings, arguments, below
+from solo_hcsc.hcsc.options import PRESETS, Options
+from solo_hcsc.methods.settings import OWN
+from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, ONE, POSITIVE, Setting, Settings, arguments, below, rows_of
 from solo_hcsc.training import settings as training
 from solo_hcsc.trees.names import WAYS
 
+
+
+# A message may name these before there is a parser that has them.
+FLAGS.update(row.name for row in (*OWN, *rows_of(Options, PRESETS)))
 
 
 def add(group: Any, *rows: Setting) -> None:

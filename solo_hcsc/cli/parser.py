@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from solo_hcsc.errors import UNUSABLE_PATH, ArgumentError, UserError, on_one_line, told_path
-from solo_hcsc.settings import Bound, Setting, Settings, check_bound, count_or_share, nearest
+from solo_hcsc.settings import HIDDEN, Bound, Setting, Settings, check_bound, count_or_share, nearest
 from solo_hcsc.tables import width
 
 SYNONYMS = {  # flags as releases of solo-learn other than 1.0.2 call them, and what they are here
@@ -38,6 +38,8 @@ class _Container(argparse._ActionsContainer):
         known = self._option_string_actions.get(names[0])
         if known is not None:  # solo-learn's methods add the flags that all of them share
             return known
+        if settings.get("help") == HIDDEN:
+            settings["help"] = argparse.SUPPRESS
         action = super().add_argument(*names, **settings)
         FLAGS.add(action.dest)
         action.bound = bound  # type: ignore[attr-defined]

@@ -78,7 +78,7 @@ def pretrain(
         epochs: epochs to train; 100 if not given.
         batch_size: images per step and process; 128 if not given.
         out: the folder that gets the run's, METHOD/ID.
-        **settings: any other setting of `solo-hcsc pretrain`, by its name, such as `lr=0.03` or `num_prototypes=[60, 6]`.
+        **settings: any other setting of `solo-hcsc pretrain` by name, such as `lr=0.03` or `num_prototypes=[60, 6]`.
 
     Returns:
         The run: its folder, checkpoint, encoder and tree.

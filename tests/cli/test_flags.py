@@ -14,15 +14,16 @@ from solo.utils.checkpointer import Checkpointer
 from tiny import run_here
 
 from solo_hcsc.__main__ import known
-from solo_hcsc.cli.commands.pretrain import build_parser, parse, resolve
-from solo_hcsc.cli.flags import encoder
+from solo_hcsc.cli.commands.pretrain import build_parser, parse
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import DATASETS
 from solo_hcsc.devices import Devices, resolve_devices
 from solo_hcsc.encoders.names import ENCODERS
+from solo_hcsc.encoders.settings import encoder
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS, method_names
 from solo_hcsc.solo102 import LinearModel, load_methods
+from solo_hcsc.training.pretraining import resolve
 
 REQUIRED = ["--dataset", "custom"]
 

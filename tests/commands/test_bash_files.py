@@ -14,7 +14,6 @@ from PIL import Image, ImageOps
 from tiny import SMALL, only, run_here
 
 from solo_hcsc.cli.commands import analyse, knn, linear, pretrain
-from solo_hcsc.cli.flags import check_training
 from solo_hcsc.cli.parser import as_typed
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.devices import resolve_devices
@@ -22,6 +21,7 @@ from solo_hcsc.errors import UserError
 from solo_hcsc.solo102 import LinearModel
 from solo_hcsc.solo102.datasets import Augmentation
 from solo_hcsc.solo102.settings import pretraining_settings
+from solo_hcsc.training.settings import check_training
 
 # ---- what the flags mean ----
 

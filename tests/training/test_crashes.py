@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from solo_hcsc.cli import errors
 from solo_hcsc.errors import UserError
 from solo_hcsc.solo102.method import HCSC as Method
-from solo_hcsc.training import run, saving
+from solo_hcsc.training import saving, session
 
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
@@ -72,7 +72,7 @@ def test_estimate_of_a_checkpoints_size_is_right(custom, tmp_path, monkeypatch):
     def estimate(folder, model, records, optimizer):
         estimates.append(saving.checkpoint_bytes(model, optimizer))
 
-    monkeypatch.setattr(run, "check_space", estimate)
+    monkeypatch.setattr(session, "check_space", estimate)
     flags = [*custom, *SMALL, *HCSC, "--max_epochs", "2", "--limit_train_batches", "1"]
     for optimizer in ("sgd", "adam"):
         run_here("pretrain", *flags, "--optimizer", optimizer, "--checkpoint_dir", tmp_path / optimizer)

@@ -89,6 +89,7 @@ def build_parser(method: type | None) -> Parser:
         "--data_dir FOLDER [--method NAME] [--dataset NAME] [flags]",
     )
     add_all(parser, pretraining())
+    parser.change("method", metavar="NAME")
     if method is not None:
         method.add_model_specific_args(parser)  # type: ignore[attr-defined]
         parser.explain(OWN)
