@@ -12,6 +12,7 @@ from typing import TextIO
 from solo_hcsc.cli.parser import as_typed, in_flags
 from solo_hcsc.cli.terminal import Terminal
 from solo_hcsc.errors import UNUSABLE_PATH, Ended, UserError, told_path
+from solo_hcsc.extras import require
 from solo_hcsc.interrupts import is_interrupt, raise_again_what_finalisers_swallow
 from solo_hcsc.launch import end_of
 from solo_hcsc.progress import listen
@@ -54,6 +55,10 @@ COMMANDS = {
     },
     "solo-learn 1.0.6": {"solo": "run a script of its checkout, such as main_knn.py, with HCSC among its methods"},
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
+}
+EXTRAS = {  # of setup.cfg, and the commands that need them
+    "report": ("compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
+    "tables": ("embed", "spread"),
 }
 
 
@@ -100,6 +105,9 @@ def run(argv: Sequence[str]) -> None:
     elif name == "--version":
         print(f"solo_hcsc {__version__}")
     elif name in known():
+        for extra, commands in EXTRAS.items():
+            if name in commands and not {"-h", "--help"} & set(argv):
+                require(extra, name)
         import_module(f"solo_hcsc.cli.commands.{name}").run(list(argv[1:]))
     else:
         hint = nearest(name, known()) or "`solo-hcsc --help` lists them"

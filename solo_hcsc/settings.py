@@ -236,7 +236,7 @@ def take(kind: type[Kind], settings: Any, **others: Any) -> Kind:
 
 
 def rows_of(kind: type, presets: Iterable[str]) -> tuple[Setting, ...]:
-    """Return a row for each field of a dataclass of options, whose `metadata` has its default, bounds, choices and help."""
+    """Return a row for each field of a dataclass of options, whose `metadata` has default, bounds, choices and help."""
     rows = [Setting("preset", str, "recommended", None, f"a set of the options below: {_listed(presets)}")]
     for item in fields(kind):
         if item.name == "preset":

@@ -97,6 +97,7 @@ def check_request(settings: Settings) -> None:
     if "vit" in encoder and settings.patch_size > size and not of_timm:
         raise ArgumentError(f"`patch_size` {settings.patch_size}: larger than `crop_size` {size}")
     _check_data(settings)
+    _check_oracle(settings)
     _check_crops(settings)
 
 
@@ -138,13 +139,16 @@ def _check_crops(settings: Settings) -> None:
         raise ArgumentError(f"`encoder` {settings.encoder} takes crops of one size; use a resnet, or one of timm's")
 
 
-def check_method_settings(settings: Settings) -> None:
-    """Refuse settings of a method that do not go together; it takes the defaults of the method's class."""
+def _check_oracle(settings: Settings) -> None:
     oracle = bool(getattr(settings, "oracle_labels", None))
     if settings.no_labels and oracle:
         raise ArgumentError("`oracle_labels` needs labels, and `no_labels` says there are none; leave one out")
     if settings.label_hierarchy is not None and not oracle:
         raise ArgumentError(f"`label_hierarchy` {settings.label_hierarchy}: is for `oracle_labels` alone; leave it out")
+
+
+def check_method_settings(settings: Settings) -> None:
+    """Refuse settings of a method that do not go together; it takes the defaults of the method's class."""
     if settings.method == "wmse" and settings.batch_size % settings.whitening_size:
         raise ArgumentError(
             f"`whitening_size` {settings.whitening_size} must divide `batch_size` {settings.batch_size}"
