@@ -13,7 +13,7 @@ from solo_hcsc.version import __version__
 if TYPE_CHECKING:
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
-    from solo_hcsc.errors import ArgumentError
+    from solo_hcsc.errors import ArgumentError, UserError
     from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn_accuracy
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from solo_hcsc.runs.methods import RunTree, load_tree
     from solo_hcsc.runs.run import Run, embed, open_run
     from solo_hcsc.solo102.method import HCSC
+    from solo_hcsc.training.pretraining import pretrain
     from solo_hcsc.trees.picking import Pick, pick
     from solo_hcsc.trees.spreading import spread
 
@@ -41,6 +42,7 @@ __all__ = [
     "Run",
     "RunTree",
     "SelectiveCoding",
+    "UserError",
     "__version__",
     "alignment",
     "build_hierarchy",
@@ -52,6 +54,7 @@ __all__ = [
     "load_tree",
     "open_run",
     "pick",
+    "pretrain",
     "rankme",
     "spread",
     "uniformity",
@@ -59,7 +62,7 @@ __all__ = [
 
 _ROOMS = {
     "hcsc.options": ("Options",),
-    "errors": ("ArgumentError",),
+    "errors": ("ArgumentError", "UserError"),
     "hcsc.coding": ("SelectiveCoding", "Coded"),
     "hcsc.processes": ("Processes",),
     "hcsc.hierarchy": ("Hierarchy", "Level", "build_hierarchy"),
@@ -71,6 +74,7 @@ _ROOMS = {
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
     "evaluation.knn": ("knn_accuracy",),
+    "training.pretraining": ("pretrain",),
     "trees.picking": ("Pick", "pick"),
     "trees.spreading": ("spread",),
 }

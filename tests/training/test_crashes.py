@@ -16,7 +16,7 @@ import torch
 from tiny import ROOT, SMALL, only, run_here
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from solo_hcsc.cli import errors
+from solo_hcsc import launch
 from solo_hcsc.errors import UserError
 from solo_hcsc.solo102.method import HCSC as Method
 from solo_hcsc.training import saving, session
@@ -228,8 +228,8 @@ def test_main_process_is_known_however_processes_were_started(environment, main,
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert errors.is_main_process() == main
-    assert errors.started_by_lightning() == by_lightning
+    assert launch.is_main_process() == main
+    assert launch.started_by_lightning() == by_lightning
 
 
 def test_best_is_saved_also_where_its_epoch_is_not(custom, tmp_path):
