@@ -36,6 +36,21 @@ def add_all(parser: Parser, groups: dict[str, tuple[Setting, ...]]) -> None:
         add(parser.add_argument_group(in_flags(title), also="base" if rows is training.SHARED else None), *rows)
 
 
+def pretraining_parser(method: type | None) -> Parser:
+    """Build the parser of all flags of pretraining, with those of a method's class."""
+    parser = Parser(
+        "pretrain",
+        "Pretrains any solo-learn method. Add --method NAME to see that method's own flags.",
+        "--data_dir FOLDER [--method NAME] [--dataset NAME] [flags]",
+    )
+    add_all(parser, training.pretraining())
+    parser.change("method", metavar="NAME")
+    if method is not None:
+        method.add_model_specific_args(parser)  # type: ignore[attr-defined]
+        parser.explain(OWN)
+    return parser
+
+
 def add_evaluated_images_flags(parser: Parser) -> Any:
     """Add the flags that choose an evaluation's images: as in pretraining, but for what is typed."""
     group = parser.add_argument_group("data")

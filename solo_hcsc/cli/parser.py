@@ -141,7 +141,7 @@ class Parser(_Container, argparse.ArgumentParser):
     def _get_value(self, action: argparse.Action, text: str) -> Any:
         """Parse a value; tell why one of our own kinds refuses it."""
         try:
-            return super()._get_value(action, text)  # type: ignore[misc]
+            return super()._get_value(action, text)
         except argparse.ArgumentError as error:
             if isinstance(error.__context__, ArgumentError):
                 raise argparse.ArgumentError(action, str(error.__context__)) from None

@@ -65,16 +65,16 @@ class NeighbourVotes:
         getattr(self, f"{part}_targets").append(targets.detach())
 
     def forward(self, *args: Any, **kwargs: Any) -> None:
-        """Only updates: there is no value of a single batch."""
+        """Update only: a single batch has no value."""
         self.update(*args, **kwargs)
 
     def compute(self) -> tuple[float, float]:
-        """KNN accuracy @1 and @5, in percent."""
+        """Return the KNN accuracy @1 and @5, in percent."""
         return self.accuracies([self.k])[self.k]
 
     @torch.no_grad()
     def accuracies(self, ks: Sequence[int]) -> dict[int, tuple[float, float]]:
-        """`compute` for several numbers of neighbours, which are looked for once."""
+        """Return what `compute` would for several numbers of neighbours; they are searched once."""
         bank, bank_labels, queries, labels = map(
             _joined, (self.train_features, self.train_targets, self.test_features, self.test_targets)
         )
@@ -100,13 +100,13 @@ class NeighbourVotes:
         return F.normalize(features.float()) if self.distance_fx == "cosine" else features.float()
 
     def _search(self, bank: torch.Tensor, query: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The similarities (n, k) to, and indexes (n, k) of, the nearest in the bank, nearest first."""
+        """Return the similarities (n, k) to, and indexes (n, k) of, the nearest in the bank, nearest first."""
         if self.distance_fx == "cosine":
             return (query @ bank.T).topk(k)
         return (1 / (torch.cdist(query, bank) + self.epsilon)).topk(k)
 
     def _search_by_faiss(self, bank: torch.Tensor) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-        """`_search` by faiss, which never has all distances of a query at once."""
+        """Search by faiss, which never has all distances of a query at once."""
         faiss = import_faiss("KNN in a bank of this size searches")
         cosine = self.distance_fx == "cosine"
         index = (faiss.IndexFlatIP if cosine else faiss.IndexFlatL2)(bank.size(1))

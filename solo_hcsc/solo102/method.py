@@ -79,13 +79,13 @@ class HCSC(Learner, BaseMomentumMethod):
 
     @staticmethod
     def shorten(flags: Settings) -> dict[str, Any]:
-        """The warm-up that suits a short run, where none was typed."""
+        """Return the warm-up that suits a short run, where none was typed."""
         typed = {"proto_warmup_epochs"} & flags.typed
         return {} if typed else suitable_warmup(vars(flags), flags.max_epochs)
 
     @staticmethod
     def choose_levels(settings: Mapping[str, Any], images: int) -> dict[str, Any]:
-        """How many prototypes suit the images, where nobody has said; and a line where many will be dropped."""
+        """Choose as many prototypes as suit the images, where none were given; say where many will be dropped."""
         chosen, why = suitable_levels(settings, images)
         if why:
             say(why)

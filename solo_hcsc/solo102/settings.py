@@ -35,7 +35,7 @@ def method_rows(method: type, shared: Iterable[Setting]) -> list[Setting]:
 def pretraining_settings(
     flags: Settings, source: ImageSource, devices: Devices, dali_device: str | None
 ) -> dict[str, Any]:
-    """Every flag with what solo-learn's `additional_setup_pretrain` adds: the learning rate of all devices, ..."""
+    """Return every setting with what `additional_setup_pretrain` adds: the learning rate of all devices, ..."""
     resolved = _resolved(flags, source, devices, dali_device)
     resolved.dataset = source.framework_name
     if len(resolved.min_scale) == 1:  # 1.0.2 does not count the pipelines that equalise
@@ -52,7 +52,7 @@ def pretraining_settings(
 def linear_settings(
     flags: Settings, source: ImageSource, devices: Devices, dali_device: str | None, encoder: str
 ) -> dict[str, Any]:
-    """The same for a classifier on an encoder, whose classes are counted elsewhere."""
+    """Return the same for a classifier on an encoder, whose classes are counted elsewhere."""
     resolved = _resolved(flags, source, devices, dali_device)
     resolved.dataset = "imagenet"  # any that it knows
     resolved.encoder = encoder
@@ -61,7 +61,7 @@ def linear_settings(
 
 
 def for_framework(settings: dict[str, Any], source: ImageSource) -> dict[str, Any]:
-    """The settings with the data set's name as solo-learn knows it."""
+    """Return the settings with the data set's name as solo-learn knows it."""
     return settings | {"dataset": source.framework_name}
 
 
@@ -83,7 +83,7 @@ def _resolved(flags: Settings, source: ImageSource, devices: Devices, dali_devic
 
 
 def resolve_dali(flags: Settings, dataset: str, accelerator: str) -> str | None:
-    """Where DALI works; None without `--dali`, which is refused where it cannot work."""
+    """Return where DALI works; None without `dali`, which is refused where it cannot work."""
     if not flags.dali:
         return None
     if dataset not in FILES:

@@ -66,7 +66,7 @@ class JudgeEpoch(Callback):
 
     @torch.no_grad()
     def _pairs(self, trainer: Trainer, pl_module: Any) -> Sequence[torch.Tensor]:
-        """Features of two views of a few images of the last batch; none for a method with one view."""
+        """Return features of two views of a few images of the last batch; none for a method with one view."""
         if len(self._views) < 2:
             return ()
         first, second, *_ = self._views
@@ -93,5 +93,5 @@ class JudgeEpoch(Callback):
 
 
 def _of_all(features: torch.Tensor, trainer: Trainer) -> torch.Tensor:
-    """Features (n, D) of all processes, on the host."""
+    """Gather features (n, D) of all processes on the host."""
     return trainer.strategy.all_gather(features.float()).flatten(0, -2).cpu()

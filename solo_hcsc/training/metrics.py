@@ -1,4 +1,4 @@
-"""metrics.csv: every row whole on disk, whenever the run is killed, and a resumed run's file with the whole history."""
+"""Write metrics.csv: every row is whole whenever the run is killed, and a resumed run has the whole history."""
 
 import csv
 import io

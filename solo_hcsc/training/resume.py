@@ -71,7 +71,7 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
 
 
 def _note_other_images(path: Path, resume: Resume) -> None:
-    """Images may be added or replaced on purpose, but not unnoticed."""
+    """Note that the images are others: they may be on purpose, but not unnoticed."""
     before, now = recorded_flags(path).get("images"), resume.recorded.get("images")
     if before and now and before != now:
         note(f"the training images are not those that {path} was trained on (names, sizes or classes of files differ)")
@@ -148,7 +148,7 @@ def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:
 
 
 def check_same_flags(path: Path, flags: Mapping[str, Any]) -> None:
-    """Refuse to go on with flags other than those that the evaluation began with: its result would not tell."""
+    """Refuse to go on with other settings than the evaluation began with: its result would not tell."""
     ours, theirs = as_recorded(flags), recorded_flags(path)
     elsewhere = {"pretrained_feature_extractor", "data_dir", "name"}  # the encoder's hash is among the flags
     for name in sorted(ours.keys() - _MAY_DIFFER - elsewhere - {"max_epochs"}):

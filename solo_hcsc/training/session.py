@@ -233,7 +233,7 @@ class Session:
 
 
 def batches_per_epoch(flag: str, images: int, batch_size: int, devices: Devices, loop: Loop) -> int:
-    """Of each process; the framework drops a last one that is not full. `flag`: where the images come from."""
+    """Return the full batches of each process; `flag` is the setting that the images come from, for a message."""
     share = images // devices.processes
     if share < batch_size:
         several = devices.processes > 1

@@ -8,7 +8,7 @@ from tiny import only, run_here
 
 import solo_hcsc as sh
 from benchmarks.kills import differences
-from solo_hcsc.cli.commands.pretrain import build_parser
+from solo_hcsc.cli.flags import pretraining_parser
 from solo_hcsc.encoders.checkpoints import load_checkpoint
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.methods.names import METHODS
@@ -88,7 +88,7 @@ def test_mistake_is_an_error_that_names_the_argument(case, images, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_defaults_are_those_of_the_flags(method):
-    flags = build_parser(load_methods()[method]).parse(["--method", method])
+    flags = pretraining_parser(load_methods()[method]).parse(["--method", method])
     settings = settled({"method": method})
     assert settings == flags
     assert settings.given == flags.given - {"help"}

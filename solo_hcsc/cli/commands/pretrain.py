@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.flags import add, add_all
+from solo_hcsc.cli.flags import add, pretraining_parser
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.hcsc.options import PRESETS, Options
@@ -12,7 +12,7 @@ from solo_hcsc.methods.names import METHODS
 from solo_hcsc.methods.settings import OWN, check_method
 from solo_hcsc.settings import Settings, rows_of
 from solo_hcsc.training.request import check_early, completed
-from solo_hcsc.training.settings import DEFAULT_METHOD, pretraining
+from solo_hcsc.training.settings import DEFAULT_METHOD
 
 
 def run(argv: Sequence[str]) -> None:
@@ -29,13 +29,10 @@ def run(argv: Sequence[str]) -> None:
 def next_command(folder: Path, source: ImageSource, has_tree: bool) -> str:
     """Return the command that a user would try first, on the run's own images."""
     if source.no_labels and has_tree:
-        return f"solo-hcsc explore {shlex.quote(str(folder))} --out {shlex.quote(str(folder / 'explore'))}"
-    if source.no_labels:
-        return f"solo-hcsc analyse --pretrained_feature_extractor {shlex.quote(str(folder))}"
-    words = ["--pretrained_feature_extractor", folder]
-    if source.dataset == "custom" and source.val_dir is None:
-        words += ["--val_dir", "LABELLED_IMAGES"]
-    return f"solo-hcsc knn {shlex.join(map(str, words))}"
+        return shlex.join(["solo-hcsc", "explore", str(folder), "--out", str(folder / "explore")])
+    words = ["solo-hcsc", "analyse" if source.no_labels else "knn", "--pretrained_feature_extractor", str(folder)]
+    alone = not source.no_labels and source.dataset == "custom" and source.val_dir is None
+    return shlex.join([*words, *(["--val_dir", "LABELLED_IMAGES"] if alone else [])])
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -47,50 +44,30 @@ def typed(argv: Sequence[str]) -> Settings:
     """Parse the flags. A method's own come from its class; a help without a method needs none."""
     method = method_in(argv)
     if method is None and {"-h", "--help"} & set(argv):
-        build_parser(None).parse(argv)
-    method = method or DEFAULT_METHOD
-    check_method(method)
+        pretraining_parser(None).parse(argv)
 
     from solo_hcsc.solo102 import load_methods
 
-    return build_parser(load_methods()[method]).parse(argv)
+    return pretraining_parser(load_methods()[method or DEFAULT_METHOD]).parse(argv)
 
 
 def method_in(argv: Sequence[str]) -> str | None:
-    """Return the method that is typed."""
+    """Return the method that is typed; refuse one that is not there."""
     first = Parser("pretrain", add_help=False)
     first.add_argument("--method")
-    return first.parse_known_args(list(argv))[0].method
+    method = first.parse_known_args(list(argv))[0].method
+    check_method(method or DEFAULT_METHOD)
+    return method
 
 
 def refuse_early(argv: Sequence[str]) -> Settings | None:
-    """Refuse wrong names, values, files and folders before anything heavy is imported.
-
-    Returns:
-        The flags without the defaults of the method; None where a help is asked for.
-    """
+    """Refuse mistakes before anything heavy is imported; return the flags without the method's defaults."""
     if {"-h", "--help"} & set(argv):
         return None
     method = method_in(argv) or DEFAULT_METHOD
-    check_method(method)
-    parser = build_parser(None)
+    parser = pretraining_parser(None)
     add(parser, *(rows_of(Options, PRESETS) if method == "hcsc" else ()), *(OWN if method in METHODS else ()))
     # A method of another package may have any flag.
     flags = completed(parser.parse(argv) if method in METHODS else parser.parse_part(argv)[0])
     check_early(flags)
     return flags
-
-
-def build_parser(method: type | None) -> Parser:
-    """Build the parser of all flags, with those of a method's class."""
-    parser = Parser(
-        "pretrain",
-        "Pretrains any solo-learn method. Add --method NAME to see that method's own flags.",
-        "--data_dir FOLDER [--method NAME] [--dataset NAME] [flags]",
-    )
-    add_all(parser, pretraining())
-    parser.change("method", metavar="NAME")
-    if method is not None:
-        method.add_model_specific_args(parser)  # type: ignore[attr-defined]
-        parser.explain(OWN)
-    return parser
