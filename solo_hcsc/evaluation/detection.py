@@ -92,7 +92,7 @@ class DetectionData:
     def check_masks(self) -> None:
         """Refuses where masks cannot be trained."""
         if find_spec("pycocotools") is None:
-            raise UserError("masks need pycocotools; run: pip install 'solo_hcsc[coco]', or use --masks false")
+            raise UserError("masks need pycocotools; run: pip install 'solo_hcsc[coco]', or use `masks` false")
         for images in (self.train, self.test):
             check_outlines(images, "`masks` true")
 
@@ -118,7 +118,7 @@ class Detection:
         self.loading = Loading(flags.batch_size // self.devices.processes, flags.num_workers, flags.skip_unreadable)
         self.train_set, self.test_set = self._sets()
         tested = OrSkipped(self.test_set) if flags.skip_unreadable else self.test_set
-        self.test_loader = self.loading.validation(tested, self.devices.processes, collate, "--data_dir")
+        self.test_loader = self.loading.validation(tested, self.devices.processes, collate, "`data_dir`")
         self.loop = self._loop()
         self.encoder = load_encoder(flags.pretrained_feature_extractor, flags.encoder, None, flags.encoder_args)
         seed_everything(flags.seed, workers=True)
@@ -155,7 +155,7 @@ class Detection:
     def _loop(self) -> Loop:
         """Lightning's, which counts epochs: as many as the iterations take."""
         loop = take(Loop, self.flags, num_sanity_val_steps=0)
-        batches = batches_per_epoch("--data_dir", len(self.train_set), self.loading.batch_size, self.devices, loop)
+        batches = batches_per_epoch("`data_dir`", len(self.train_set), self.loading.batch_size, self.devices, loop)
         return replace(loop, max_epochs=math.ceil(loop.max_steps * loop.accumulate_grad_batches / batches))
 
     def _settings(self, name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Probe:
         invocation: Invocation,
         source: ImageSource,
         protocol: Mapping[str, Any],
-        images_flag: str = "--train_dir",
+        images_flag: str = "`train_dir`",
     ) -> None:
         self.flags, self.invocation, self.source, self.images_flag = flags, invocation, source, images_flag
         self.evaluation = invocation.command
