@@ -18,8 +18,6 @@ from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, ONE, POSITIVE, Setting, Set
 from solo_hcsc.training import settings as training
 from solo_hcsc.trees.names import WAYS
 
-
-
 # A message may name these before there is a parser that has them.
 FLAGS.update(row.name for row in (*OWN, *rows_of(Options, PRESETS)))
 

@@ -1,7 +1,6 @@
 """Which images a command reads, as a value: the data set, its folders, the size and the colours they are read in."""
 
 import os
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +60,7 @@ class ImageSource:
     whole: bool = False  # look at the whole of each image, as the run did that these are seen by
 
     @classmethod
-    def of_flags(cls, flags: Namespace, **others: Any) -> "ImageSource":
+    def of_flags(cls, flags: Settings, **others: Any) -> "ImageSource":
         """As the flags say; images of CIFAR and STL-10 have their own size where no `crop_size` is typed."""
         dataset = others.get("dataset", flags.dataset)
         if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
@@ -69,7 +68,7 @@ class ImageSource:
         return take(cls, flags, **others)
 
     @classmethod
-    def of_run(cls, flags: Namespace, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
+    def of_run(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of an evaluation: what was not typed is as in the run with the flags `trained`.
 
         Another data set than the run's has folders of its own, and is seen as the run's was: at its size, in its

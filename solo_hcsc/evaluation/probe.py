@@ -1,7 +1,6 @@
 """Training a classifier on a checkpoint's encoder: what linear, semisup, voc and places share."""
 
 import time
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from solo_hcsc.launch import is_main_process
 from solo_hcsc.progress import note, say
 from solo_hcsc.runs.encoders import load_encoder
 from solo_hcsc.runs.results import Invocation, Result, describe_data
-from solo_hcsc.settings import take
+from solo_hcsc.settings import Settings, take
 from solo_hcsc.solo102 import LinearModel
 from solo_hcsc.solo102.datasets import evaluation_transforms
 from solo_hcsc.solo102.settings import for_framework, linear_settings, resolve_dali
@@ -76,7 +75,7 @@ class Probe:
 
     def __init__(
         self,
-        flags: Namespace,
+        flags: Settings,
         invocation: Invocation,
         source: ImageSource,
         protocol: Mapping[str, Any],

@@ -1,7 +1,6 @@
 """`solo-hcsc clustering`: how well clusters of a frozen encoder's embeddings agree with labels."""
 
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import at_least, take
+from solo_hcsc.settings import Settings, at_least, take
 from solo_hcsc.tables import score, table
 
 
@@ -121,7 +120,7 @@ def compare_tree(whole: dict[str, Any], levels: Sequence[dict[str, Any]], labels
     )
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = Parser(
         "clustering",
         "Agreement (NMI, AMI, accuracy) with labels of k-means on a frozen encoder's embeddings, and of the tree of "

@@ -1,12 +1,11 @@
 """`solo-hcsc knn`: weighted KNN on a frozen encoder's features, without training."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 
 from solo_hcsc.cli.flags import check_features, knn_parser
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import take
+from solo_hcsc.settings import Settings, take
 
 
 def run(argv: Sequence[str]) -> None:
@@ -27,7 +26,7 @@ def run(argv: Sequence[str]) -> None:
     evaluate(*settings, source, lambda crop: evaluation_sets(source, crop, crop), Invocation("knn", tuple(argv)))
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = knn_parser("knn", "Weighted KNN accuracy of the frozen encoder of a checkpoint; trains nothing.")
     flags = parser.parse(argv)
     check_features(flags)

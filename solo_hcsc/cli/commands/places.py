@@ -1,6 +1,5 @@
 """`solo-hcsc places`: trains a linear classifier for Places205 on a frozen encoder."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from solo_hcsc.cli.parser import Parser
 from solo_hcsc.files import check_readable
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import Settings
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> None:
     probe.report(trained, metrics, {}, header, [(title, *metrics.values())], **said)
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     flags = build_parser().parse(argv)
     refuse_folders(flags, "use --train_list and --val_list")
     check_labelled_checkpoint(flags)

@@ -1,6 +1,5 @@
 """`solo-hcsc semisup`: fine-tunes an encoder and a linear classifier on few labels."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from solo_hcsc.files import check_readable
 from solo_hcsc.progress import note, say
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import POSITIVE, POSITIVE_SHARE
+from solo_hcsc.settings import POSITIVE, POSITIVE_SHARE, Settings
 
 # The paper's appendix A; it has one learning rate, which the classifier has too unless --head_lr says otherwise.
 PROTOCOL = {
@@ -86,7 +85,7 @@ def batch_that_fits(labelled: int, batch_size: int, processes: int) -> int:
     return min(each, batch_size)
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     flags = build_parser().parse(argv)
     if flags.label_list and flags.label_fraction is not None:
         raise UserError("--label_list and --label_fraction exclude each other; give one of them")

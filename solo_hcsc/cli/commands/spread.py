@@ -1,6 +1,5 @@
 """`solo-hcsc spread`: from few labels to labels of all images, with a confidence for each, as CSV and Parquet."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
     tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
 
 
-def check(given: dict[int, str], flags: Namespace) -> None:
+def check(given: dict[int, str], flags: Settings) -> None:
     """Refuse labels that are missing or all the same."""
     files = " ".join(map(str, flags.labels))
     if not given:
@@ -65,7 +64,7 @@ def check(given: dict[int, str], flags: Namespace) -> None:
         )
 
 
-def write(flags: Namespace, paths: list[str], names: "np.ndarray", shares: "np.ndarray", given: dict[int, str]) -> None:
+def write(flags: Settings, paths: list[str], names: "np.ndarray", shares: "np.ndarray", given: dict[int, str]) -> None:
     """Write both files: path, label, confidence, and whether the label was given; no label for the least sure ones."""
     import numpy as np
     import pyarrow as pa

@@ -1,7 +1,6 @@
 """`solo-hcsc voc`: trains a linear classifier for PASCAL VOC 2007's classes on a frozen encoder."""
 
 import math
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from solo_hcsc.data.source import check_folder
 from solo_hcsc.errors import UserError
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import Settings
 
 # The paper's appendix, with momentum 0.9.
 PROTOCOL = {
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> None:
     probe.report(trained, metrics, settings, ("class", "11-point AP %", "all-point AP %"), rows, remark)
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     flags = build_parser().parse(argv)
     refuse_folders(flags, "--data_dir is enough")
     if flags.config and flags.cache_features:
