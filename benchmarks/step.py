@@ -38,7 +38,7 @@ class Step:
         self.queue = entries.T.contiguous()
 
     def _coding(self, options: Options, entries: torch.Tensor) -> SelectiveCoding:
-        coding = SelectiveCoding(options, entries.size(1), self.tree.assignments.size(1), seed=0)
+        coding = SelectiveCoding(options, entries.size(1), self.tree.assignments.size(0), seed=0)
         coding.queue.keys.copy_(entries)
         coding.install(self.tree, epoch=0)
         return coding

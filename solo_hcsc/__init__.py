@@ -1,8 +1,8 @@
 """HCSC (Hierarchical Contrastive Selective Coding, CVPR 2022) for solo-learn, and for any training loop.
 
 The names below are the library. They are imported when they are first used, so that `import solo_hcsc` needs neither
-torch nor solo-learn. What is of a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`,
-`knn_accuracy`) needs solo-learn; the others do not.
+torch nor solo-learn. Functions that work on a run (`HCSC`, `load_encoder`, `load_tree`, `embed`, `features_of`) need
+solo-learn; the others do not.
 """
 
 from importlib import import_module
@@ -13,20 +13,23 @@ from solo_hcsc.version import __version__
 if TYPE_CHECKING:
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
-    from solo_hcsc.errors import ArgumentError, UserError
+    from solo_hcsc.errors import ArgumentError
+    from solo_hcsc.evaluation.budgets import fewlabels
+    from solo_hcsc.evaluation.clusters import clustering
     from solo_hcsc.evaluation.features import features_of
-    from solo_hcsc.evaluation.knn import knn_accuracy
+    from solo_hcsc.evaluation.knn import knn, zeroshot
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
     from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
+    from solo_hcsc.report.explore import explore
     from solo_hcsc.runs.methods import RunTree, load_tree
+    from solo_hcsc.runs.results import Result
     from solo_hcsc.runs.run import Run, embed, open_run
     from solo_hcsc.solo102.method import HCSC
-    from solo_hcsc.training.pretraining import pretrain
-    from solo_hcsc.trees.picking import Pick, pick
-    from solo_hcsc.trees.spreading import spread
+    from solo_hcsc.trees.picking import Pick, Picks, pick
+    from solo_hcsc.trees.spreading import Spread, spread
 
 __all__ = [
     "HCSC",
@@ -38,18 +41,23 @@ __all__ = [
     "Level",
     "Options",
     "Pick",
+    "Picks",
     "Processes",
+    "Result",
     "Run",
     "RunTree",
     "SelectiveCoding",
-    "UserError",
+    "Spread",
     "__version__",
     "alignment",
     "build_hierarchy",
+    "clustering",
     "dead_dimensions",
     "embed",
+    "explore",
     "features_of",
-    "knn_accuracy",
+    "fewlabels",
+    "knn",
     "load_encoder",
     "load_tree",
     "open_run",
@@ -58,6 +66,7 @@ __all__ = [
     "rankme",
     "spread",
     "uniformity",
+    "zeroshot",
 ]
 
 _ROOMS = {
@@ -70,13 +79,16 @@ _ROOMS = {
     "solo102.method": ("HCSC",),
     "encoders.loading": ("Encoder", "load_encoder"),
     "encoders.embedding": ("Embeddings",),
+    "runs.results": ("Result",),
     "runs.run": ("Run", "embed", "open_run"),
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
-    "evaluation.knn": ("knn_accuracy",),
-    "training.pretraining": ("pretrain",),
-    "trees.picking": ("Pick", "pick"),
-    "trees.spreading": ("spread",),
+    "evaluation.knn": ("knn", "zeroshot"),
+    "evaluation.budgets": ("fewlabels",),
+    "evaluation.clusters": ("clustering",),
+    "report.explore": ("explore",),
+    "trees.picking": ("Pick", "Picks", "pick"),
+    "trees.spreading": ("Spread", "spread"),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

@@ -146,6 +146,12 @@ def try_writing(file: Path, instead: str) -> None:
         raise UserError(f"{file}: is a folder, and the result goes there; remove it")
 
 
+def check_replaceable(folder: Path, is_earlier: Callable[[Path], bool]) -> None:
+    """Refuse a folder that has other files in it than those of an earlier run."""
+    if folder.exists() and any(folder.iterdir()) and not is_earlier(folder):
+        raise UserError(f"`out` {folder.absolute()}: has other files in it; give a new or an empty folder")
+
+
 @contextlib.contextmanager
 def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> Iterator[Path]:
     """Hand out a folder for `out` that appears when all of it is written, in place of an earlier one.
@@ -154,8 +160,7 @@ def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> It
     `is_earlier`: whether a folder that is not empty is one that this may replace.
     """
     folder = folder.absolute()
-    if folder.exists() and any(folder.iterdir()) and not is_earlier(folder):
-        raise UserError(f"`out` {folder}: has other files in it; give a new or an empty folder")
+    check_replaceable(folder, is_earlier)
     new = [path for path in folder.parents if not path.exists()]
     part, old = _unfinished(folder), _unfinished(folder, "old")
     remove_abandoned(folder.parent, folder.name)

@@ -98,7 +98,7 @@ def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[
 
 
 def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.ndarray:
-    """Each image's group (L, n) at the levels that tell images apart, the classes first; groups count from 0.
+    """Return each image's group (n, L) at the levels that tell images apart, the classes first; groups count from 0.
 
     Args:
         labels: (n,) the images' classes.
@@ -106,7 +106,9 @@ def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.nd
 
     Example:
         >>> labels_by_level([3, 5, 5], [LabelLevel(("a",) * 6, np.arange(6)), LabelLevel(("x",), np.zeros(6, int))])
-        array([[0, 1, 1]])
+        array([[0],
+               [1],
+               [1]])
     """
     classes = np.asarray(labels)
     kept: list[np.ndarray] = []
@@ -114,7 +116,7 @@ def labels_by_level(labels: Sequence[int], found: Sequence[LabelLevel]) -> np.nd
         names, numbers = np.unique(groups, return_inverse=True)
         if 2 <= len(names) < (kept[-1].max() + 1 if kept else len(classes) + 1):
             kept.append(numbers)
-    return np.stack(kept)
+    return np.stack(kept, axis=1)
 
 
 def _text(file: Path) -> str:

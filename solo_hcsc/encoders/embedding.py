@@ -118,10 +118,10 @@ class Embedder:
 
 def _place(tree: Hierarchy, vectors: torch.Tensor) -> Places:
     """Find where unit vectors (b, D) are in a tree."""
-    clusters = tree.assign(vectors)  # (L, b)
-    prototypes = [level.prototypes[own] for level, own in zip(tree.levels, clusters, strict=True)]
-    similarities = torch.stack([(vectors * own).sum(dim=1) for own in prototypes])
-    return Places(clusters.T.numpy(), similarities.T.numpy())
+    clusters = tree.assign(vectors)  # (b, L)
+    prototypes = [level.prototypes[own] for level, own in zip(tree.levels, clusters.T, strict=True)]
+    similarities = torch.stack([(vectors * own).sum(dim=1) for own in prototypes], dim=1)
+    return Places(clusters.numpy(), similarities.numpy())
 
 
 def choose_device(accelerator: str) -> torch.device:

@@ -1,137 +1,169 @@
 """Clusters of embeddings, and how well they agree with labels.
 
-Shapes: `N` images, `D` embedding size, `M_l` prototypes at level `l`, `C` classes.
+Shapes: `N` images, `D` embedding size, `L` levels of a tree.
 """
 
-import os
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
-from torch.utils.data import Dataset
 
-from solo_hcsc.data.folders import files_and_labels, refuse_single_class, short_names, without
-from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.label_hierarchy import LabelLevel, find_levels
-from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource
-from solo_hcsc.errors import on_one_line
-from solo_hcsc.evaluation.features import FeatureSettings, Frozen, extract
-from solo_hcsc.hcsc.hierarchy import Hierarchy
+from solo_hcsc.errors import ArgumentError
+from solo_hcsc.evaluation.labelled import as_labelled
 from solo_hcsc.hcsc.kmeans import kmeans, nearest
 from solo_hcsc.hcsc.options import Options
-from solo_hcsc.runs.encoders import RunTree, load_tree
-from solo_hcsc.runs.results import describe_data
-from solo_hcsc.solo102.datasets import one_split
+from solo_hcsc.hcsc.vectors import as_clusters, as_unit_vectors
+from solo_hcsc.progress import say
+from solo_hcsc.runs.results import Result
+from solo_hcsc.tables import score, table
 from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
 
 PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the best of several runs
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A checkpoint, and the images that it is looked at on, with labels or without."""
+def clustering(
+    embeddings: Any,
+    tree: Any = None,
+    k: int | Sequence[int] | None = None,
+    *,
+    seed: int = 5,
+    label_hierarchy: str | Path | Sequence[LabelLevel] | None = None,
+    prototypes: Sequence[int] | None = None,
+) -> Result:
+    """Compare clusters with labels: those of k-means, and those of a tree at each of its levels.
 
-    frozen: Frozen
-    tree: RunTree | None  # of an HCSC run that has clustered
-    dataset: Dataset
-    files: Sequence[str] | None  # the images' paths below the split's folder; None where images are no files
-    classes: Sequence[str]  # none without labels
-    levels: Sequence[LabelLevel]  # of the labels' hierarchy; none without one
-    label_hierarchy: Path | None  # its file
-    description: dict[str, Any]  # which images and how many, for the record
-    skipped: Sequence[Skipped] = ()  # images that could not be read and are not among them
+    Args:
+        embeddings: `Embeddings` with labels, or a pair of vectors (N, D) and labels (N,): arrays or tensors.
+        tree: a `Tree` of the same images, or their clusters (N, L), the bottom level first; if not given, the clusters
+            that `Embeddings` of an HCSC run have.
+        k: clusters of k-means, one number or several; as many as classes if not given.
+        seed: of k-means.
+        label_hierarchy: a text file of lines `child: parent`, to compare with groups of classes too, or its levels; if
+            not given, the hierarchy that names of classes such as `Fruit/Apple` have.
+        prototypes: clusters at each level of the tree, of which some may be empty.
 
-    @classmethod
-    def load(
-        cls, settings: FeatureSettings, source: ImageSource, split: str, label_hierarchy: Path | None
-    ) -> "Subject":
-        """Refuses images of one class, and a hierarchy that does not know all classes."""
-        file, levels_of = find_levels(label_hierarchy, source.dataset)
-        frozen = Frozen(settings, source.crop_size[0])
-        dataset: Any = one_split(source, split)
-        files = _files_below(source.folder(split), dataset) if source.in_folders else None
-        tree = load_tree(frozen.encoder.checkpoint)
-        if source.no_labels:
-            description = describe_data(source, None, (), **{split: len(dataset)})
-            return cls(frozen, tree, dataset, files, (), (), None, description)
-        refuse_single_class(dataset, f"--{split}_dir")
-        description = describe_data(source, len(dataset.classes), (), **{split: len(dataset)})
-        names, levels = short_names(dataset.classes), levels_of(dataset.classes)
-        return cls(frozen, tree, dataset, files, names, levels, file, description)
+    Returns:
+        NMI, AMI and, up to as many clusters as classes, accuracy; `metrics` are those of the first `k`.
 
-    @property
-    def images(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    @property
-    def groups(self) -> list[int]:
-        """How many groups of classes each further level of the labels has."""
-        return [len(level.names) for level in self.levels[1:]]
-
-    def embed(self, loading: Loading) -> "tuple[Subject, np.ndarray, np.ndarray, np.ndarray]":
-        """Unit vectors (N, D) of the images, those in which the tree was made (N, D or 0), and labels (N,).
-
-        Both in one pass: of many images, reading takes longest. The first value is the subject with the images that
-        could be read.
-        """
-        frozen, tree = self.frozen, self.tree
-        parts = [frozen.module]
-        if tree is not None:
-            parts.append(tree.side.eval().to(frozen.device))
-
-        def unit_vectors(images: torch.Tensor) -> torch.Tensor:
-            return torch.cat([F.normalize(part(images).float(), dim=1) for part in parts], dim=1)
-
-        found = extract(unit_vectors, self.dataset, loading, "embeddings", frozen.device)
-        of_tree = 0 if tree is None else tree.hierarchy.levels[0].prototypes.size(1)
-        features, clustered = found.x.split([found.x.size(1) - of_tree, of_tree], dim=1)
-        return (
-            self._without(found.skipped),
-            features.contiguous().numpy(),
-            clustered.contiguous().numpy(),
-            found.y.numpy(),
-        )
-
-    def _without(self, skipped: Sequence[Skipped]) -> "Subject":
-        gone = {one.index for one in skipped}
-        if not gone or self.files is None:
-            return self
-        files = [file for index, file in enumerate(self.files) if index not in gone]
-        counts = {name: len(files) for name in self.description if name in ("train_images", "val_images")}
-        description = self.description | counts | {"unreadable": [on_one_line(one.path) for one in skipped]}
-        left = without(self.dataset, skipped)
-        return replace(self, dataset=left, files=files, description=description, skipped=skipped)
+    Example:
+        >>> corners = np.repeat(np.eye(3), 4, axis=0)
+        >>> clustering((corners, np.repeat([0, 1, 2], 4))).metrics
+        {'nmi': 1.0, 'ami': 1.0, 'accuracy': 1.0}
+    """
+    started = time.monotonic()
+    images = as_labelled(embeddings, "embeddings")
+    points, count = as_unit_vectors(images.vectors, "embeddings"), images.classes
+    if len(np.unique(images.labels)) < 2:
+        raise ArgumentError("`embeddings` have one class: give images of at least two")
+    asked: Sequence[int] = [count] if k is None else list(k) if isinstance(k, Sequence) else [k]
+    ks = list(dict.fromkeys(asked))
+    check_ks(ks, len(points))
+    levels = _label_levels(label_hierarchy, images.names)
+    labels = labels_by_level(images.labels, levels)
+    clusters = images.clusters
+    if tree is not None:
+        prototypes = prototypes or getattr(tree, "level_sizes", None)
+        clusters = as_clusters(getattr(tree, "levels", tree), len(points), "tree")
+    rows = [score_kmeans(points, one, seed, labels)[0] for one in ks]
+    whole = None
+    if clusters is not None:
+        prototypes = [int(last) + 1 for last in clusters.max(axis=0)] if prototypes is None else prototypes
+        found = score_tree(prototypes, clusters, labels)
+        whole = score_whole_tree(clusters, found, labels)
+        rows += found
+    groups = [len(level.names) for level in levels[1:]]
+    shown = {f"ami_{size}_groups": f"AMI, {size} groups" for size in groups}
+    told = [{**row, **dict(zip(shown, row["ami_levels"], strict=True))} for row in rows]
+    return Result(
+        "clustering",
+        {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]},
+        {
+            "k": ks[0],
+            "seed": seed,
+            "kmeans_iterations": PAPER.kmeans_iterations,
+            "kmeans_restarts": PAPER.kmeans_restarts,
+            "kmeans_points": PAPER.kmeans_points,
+            "label_groups": groups,
+            "all": rows,
+            "tree": whole,
+        },
+        {"name": "arrays", "train_images": len(points), "classes": count},
+        [{name: value for name, value in row.items() if name != "ami_levels"} for row in told],
+        {"name": "clusters", "nmi": "NMI", "ami": "AMI", "accuracy": "accuracy"} | shown,
+        digits=3,
+        seconds=time.monotonic() - started,
+    )
 
 
-def _files_below(folder: Path, dataset: Dataset) -> list[str]:
-    """The images' paths below a folder, in the data set's order."""
-    return [on_one_line(os.path.relpath(file, folder)) for file in files_and_labels(dataset)[0]]
+def check_ks(ks: Sequence[Any], images: int) -> None:
+    """Refuse numbers of clusters that are none, or more than there are images."""
+    if not ks or not all(isinstance(one, int | np.integer) and one >= 2 for one in ks):
+        raise ArgumentError(f"`k` is {ks!r}: give a whole number from 2, or several")
+    if max(ks) > images:
+        raise ArgumentError(f"`k` {max(ks)}: there are only {images} images to cluster")
+
+
+def _label_levels(given: Any, names: Sequence[str] | None) -> Sequence[LabelLevel]:
+    """Return the levels of the labels' hierarchy, the classes first; none where these have no names."""
+    if given is not None and not isinstance(given, str | Path):
+        return given
+    if names is None:
+        if given is not None:
+            raise ArgumentError("`label_hierarchy`: the classes are numbers; give labels with names")
+        return ()
+    return find_levels(None if given is None else Path(given), "custom")[1](names)
+
+
+def compare_tree(result: Result) -> str:
+    """Compare the tree with each level of the labels: its purities, and the AMI of its levels; empty without a tree.
+
+    With several levels of labels, a star marks the one that a level of the tree agrees best with, and a sentence says
+    whether it is the one of the same number.
+    """
+    whole = result.settings["tree"]
+    if whole is None:
+        return ""
+    levels = [row for row in result.settings["all"] if row["kind"] == "hierarchy"]
+    labels = [f"{result.data['classes']} classes", *(f"{size} groups" for size in result.settings["label_groups"])]
+    header = ["tree against", "dendrogram purity", "leaf purity", *(f"AMI, level {row['level']}" for row in levels)]
+    columns = [[whole[name], *whole[f"{name}_levels"]] for name in ("dendrogram_purity", "leaf_purity")]
+    columns += [[row["ami"], *row["ami_levels"]] for row in levels]
+    cells = [list(map(score, column)) for column in columns]
+    if len(labels) == 1:
+        return table(header, zip(labels, *cells, strict=True))
+    best = list(enumerate(whole["best_labels"], start=1))
+    for level, chosen in best:
+        cells[level + 1][chosen - 1] += " *"
+    said = ", ".join(f"level {level} with the {labels[chosen - 1]}" for level, chosen in best)
+    same = [level == chosen for level, chosen in best[: len(labels)]]
+    return (
+        f"{table(header, zip(labels, *cells, strict=True))}\n"
+        f"* The tree agrees best at {said}: {sum(same)} of {len(same)} with the labels' level of the same number."
+    )
 
 
 def labels_by_level(labels: np.ndarray, levels: Sequence[LabelLevel]) -> list[np.ndarray]:
-    """The images' classes (N,), and their groups (N,) at each further level of a label hierarchy."""
+    """Return the images' classes (N,), and their groups (N,) at each further level of a label hierarchy."""
     return [labels, *(level.groups[labels] for level in levels[1:])]
 
 
 def find_kmeans(embeddings: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """Each image's cluster (N,) of `k` that k-means finds in embeddings (N, D)."""
-    print(f"k-means k={k}: clustering {len(embeddings)} embeddings of size {embeddings.shape[1]}", flush=True)
+    """Return each image's cluster (N,) of `k` that k-means finds in embeddings (N, D)."""
+    say(f"k-means k={k}: clustering {len(embeddings)} embeddings of size {embeddings.shape[1]}")
     return nearest(embeddings, kmeans(embeddings, k, PAPER, seed))[1]
 
 
 def clusters_for(images: int) -> int:
-    """How many clusters are looked for where no classes tell: 10, or fewer so that each has 10 images on average."""
+    """Return how many clusters to look for without classes: 10, or fewer so that each has 10 images on average."""
     return max(2, min(10, images // 10))
 
 
 def same_class_share(labels: np.ndarray) -> float:
-    """The share of pairs of images that have the same of their labels (N,): what leaving out by chance would hit."""
+    """Return the share of pairs of images with the same label (N,): what leaving out by chance would hit."""
     sizes = np.bincount(labels)
     return float((sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1)))
 
@@ -139,22 +171,16 @@ def same_class_share(labels: np.ndarray) -> float:
 def score_kmeans(
     embeddings: np.ndarray, k: int, seed: int, labels: Sequence[np.ndarray]
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """The agreement of k-means with labels, and each image's cluster (N,)."""
+    """Return the agreement of k-means with labels, and each image's cluster (N,)."""
     clusters = find_kmeans(embeddings, k, seed)
     name = f"k-means k={k}"
     return {"name": name, "kind": "k-means", "k": k, **agreement(clusters, labels, name)}, clusters
 
 
-def clusters_by_level(tree: Hierarchy, embeddings: np.ndarray) -> list[np.ndarray]:
-    """The clusters (N,) of unit vectors (N, D) at every level, bottom first."""
-    return list(tree.assign(torch.from_numpy(embeddings)).numpy())
-
-
-def score_tree(tree: Hierarchy, clusters: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """The agreement with labels of each level, in which the images have these clusters (N,)."""
+def score_tree(prototypes: Sequence[int], clusters: np.ndarray, labels: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """Return the agreement with labels of each level of clusters (N, L), which has so many prototypes."""
     rows = []
-    for number, (level, found) in enumerate(zip(tree.levels, clusters, strict=True), start=1):
-        size = len(level.prototypes)
+    for number, (size, found) in enumerate(zip(prototypes, clusters.T, strict=True), start=1):
         name = f"hierarchy level {number} ({size} prototypes)"
         scores = agreement(found, labels, name)
         rows.append({"name": name, "kind": "hierarchy", "level": number, "prototypes": size, **scores})
@@ -162,17 +188,17 @@ def score_tree(tree: Hierarchy, clusters: Sequence[np.ndarray], labels: Sequence
 
 
 def score_whole_tree(
-    clusters: Sequence[np.ndarray], levels: Sequence[dict[str, Any]], labels: Sequence[np.ndarray]
+    clusters: np.ndarray, levels: Sequence[dict[str, Any]], labels: Sequence[np.ndarray]
 ) -> dict[str, Any]:
-    """Purities of a tree, in whose `levels` (what `score_tree` found) the images have these clusters (N,).
+    """Return the purities of a tree, in whose `levels` (what `score_tree` found) the images have these clusters (N, L).
 
     They are of the classes, and of each further level of the labels. `best_labels` has for each level of the tree the
     level of the labels, from 1, with the highest AMI.
     """
-    dendrogram = [dendrogram_purity(clusters, groups) for groups in labels]
-    leaves = [leaf_purity(clusters[0], groups) for groups in labels]
+    dendrogram = [dendrogram_purity(list(clusters.T), groups) for groups in labels]
+    leaves = [leaf_purity(clusters[:, 0], groups) for groups in labels]
     return {
-        "name": f"tree of {len(clusters)} levels",
+        "name": f"tree of {clusters.shape[1]} levels",
         "kind": "tree",
         "dendrogram_purity": dendrogram[0],
         "leaf_purity": leaves[0],
@@ -183,12 +209,12 @@ def score_whole_tree(
 
 
 def agreement(clusters: np.ndarray, labels: Sequence[np.ndarray], name: str) -> dict[str, Any]:
-    """NMI and AMI of clusters (N,) with the classes, the first of `labels` (N,), and AMI with each further level.
+    """Return NMI and AMI of clusters (N,) with the classes, the first of `labels` (N,), and AMI with further levels.
 
     Accuracy too, unless there are more clusters than classes: those could only be wrong.
     """
     used, classes = len(np.unique(clusters)), len(np.unique(labels[0]))
-    print(f"{name}: NMI and AMI of {used} clusters with {classes} classes", flush=True)
+    say(f"{name}: NMI and AMI of {used} clusters with {classes} classes")
     accuracy = {"accuracy": matched_accuracy(clusters, labels[0])} if used <= classes else {}
     return {
         **accuracy,

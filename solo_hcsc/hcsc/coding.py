@@ -153,16 +153,16 @@ class SelectiveCoding(nn.Module):
             embeddings: (n, D) unit vectors of training images; the averages of their keys if not given.
             images: (n,) the indexes of these images; all, in order, if not given.
             features: (n, F) unit vectors of the encoder, to be clustered where `clustered_space` is "encoder".
-            labels: (L, n) that are the clusters where `oracle_labels` is true, as `hierarchy_of_labels` takes them.
+            labels: (n, L) that are the clusters where `oracle_labels` is true, as `hierarchy_of_labels` takes them.
 
         Returns:
-            The tree; an image that was not clustered has -1 in its `assignments` (L, N).
+            The tree; an image that was not clustered has -1 in its `assignments` (N, L).
 
         Example:
             >>> coding = SelectiveCoding(Options(num_prototypes=(4, 2), queue_size=16), dim=8, num_images=100)
             >>> tree = coding.cluster(0, torch.eye(8)[:4].repeat(20, 1), images=torch.arange(80))
-            >>> tree.assignments.shape, tree.assignments[:, 99].tolist(), coding.kept
-            (torch.Size([2, 100]), [-1, -1], (4, 2))
+            >>> tree.assignments.shape, tree.assignments[99].tolist(), coding.kept
+            (torch.Size([100, 2]), [-1, -1], (4, 2))
         """
         if embeddings is None:
             if not self.has_enough_keys:
@@ -188,7 +188,7 @@ class SelectiveCoding(nn.Module):
         return hierarchy
 
     def install(self, hierarchy: Hierarchy, epoch: int) -> None:
-        """Makes a tree the one in use, as made before `epoch`; its `assignments` are (L, N), or None."""
+        """Makes a tree the one in use, as made before `epoch`; its `assignments` are (N, L), or None."""
         self.tree.install(hierarchy, epoch)
         self._draw_in_queue(slice(None), self.queue.keys)
 
@@ -407,7 +407,7 @@ class SelectiveCoding(nn.Module):
         clusters: list[torch.Tensor] = []
         for number, cosine in enumerate(cosines):  # an image that was not clustered: the nearest, then its parents
             found = levels[number - 1].parents[clusters[-1]] if number else most_similar(cosine, None)
-            known = self.tree.assignments[number, index]
+            known = self.tree.assignments[index, number]
             clusters.append(torch.where(known >= 0, known, found))
         return clusters
 

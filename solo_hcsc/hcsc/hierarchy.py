@@ -66,14 +66,14 @@ class Hierarchy:
 
     Args:
         levels: the bottom first.
-        assignments: (L, N) each image's cluster at every level, -1 for one that was not clustered; None where they
+        assignments: (N, L) each image's cluster at every level, -1 for one that was not clustered; None where they
             were not kept.
 
     Example:
         >>> import tempfile
         >>> bottom = Level(torch.eye(3), torch.ones(3), parents=torch.tensor([0, 1, 1]), sizes=torch.tensor([2, 1, 1]))
         >>> top = Level(torch.eye(3)[:2], torch.ones(2), parents=None, sizes=torch.tensor([2, 2]))
-        >>> tree = Hierarchy((bottom, top), assignments=torch.tensor([[0, 2, 0, 1], [0, 1, 0, 1]]))
+        >>> tree = Hierarchy((bottom, top), assignments=torch.tensor([[0, 0], [2, 1], [0, 0], [1, 1]]))
         >>> tree.num_levels, tree.parent(0, 2), tree.children(1, 1), tree.path(2)
         (2, 1, [1, 2], [2, 1])
         >>> tree.sizes(1).tolist(), tree.members(1, 1).tolist()
@@ -82,7 +82,7 @@ class Hierarchy:
         ...     tree.save(f"{folder}/tree.safetensors")
         ...     same = Hierarchy.load(f"{folder}/tree.safetensors")
         >>> same.assign(torch.tensor([[0.0, 0.6, 0.8]])).tolist()
-        [[2], [1]]
+        [[2, 1]]
     """
 
     levels: tuple[Level, ...]
@@ -100,8 +100,8 @@ class Hierarchy:
                 raise ValueError(f"level {number} of the tree must have parents, and the top level none")
             if above is not None and not bool(((columns[-1] >= 0) & (columns[-1] < len(above.prototypes))).all()):
                 raise ValueError(f"level {number} of the tree has parents that are not in the level above")
-        if self.assignments is not None and len(self.assignments) != len(self.levels):
-            raise ValueError(f"the tree has {len(self.levels)} levels and assignments of {len(self.assignments)}")
+        if self.assignments is not None and self.assignments.size(1) != len(self.levels):
+            raise ValueError(f"the tree has {len(self.levels)} levels and assignments of {self.assignments.size(1)}")
 
     @property
     def num_levels(self) -> int:
@@ -127,7 +127,7 @@ class Hierarchy:
             embeddings: (n, D), made as those that were clustered, and given as `build_hierarchy` takes them.
 
         Returns:
-            (L, n) numbers of prototypes.
+            (n, L) numbers of prototypes.
         """
         points, prototypes = as_unit_vectors(embeddings, "embeddings"), self.levels[0].prototypes.float().cpu().numpy()
         if points.shape[1] != prototypes.shape[1]:
@@ -135,7 +135,7 @@ class Hierarchy:
         clusters = [torch.from_numpy(nearest(points, prototypes)[1])]
         for parents in self._parents:
             clusters.append(parents[clusters[-1]])
-        return torch.stack(clusters)
+        return torch.stack(clusters, dim=1)
 
     def over(self, images: torch.Tensor, num_images: int) -> "Hierarchy":
         """The same tree among all images, where it was built from some of them.
@@ -145,12 +145,12 @@ class Hierarchy:
             num_images: how many there are in all.
 
         Returns:
-            A tree whose `assignments` are (L, num_images), -1 for images that were not clustered.
+            A tree whose `assignments` are (num_images, L), -1 for images that were not clustered.
         """
         if self.assignments is None:
             return self
-        assignments = self.assignments.new_full((self.num_levels, num_images), -1)
-        assignments[:, images.to(assignments.device)] = self.assignments
+        assignments = self.assignments.new_full((num_images, self.num_levels), -1)
+        assignments[images.to(assignments.device)] = self.assignments
         return replace(self, assignments=assignments)
 
     # ---- walking ----
@@ -195,7 +195,7 @@ class Hierarchy:
         """
         if self.assignments is None:
             raise ValueError("this tree was kept without its images' clusters; use `assign` with their embeddings")
-        return (self.assignments[level] == number).nonzero()[:, 0]
+        return (self.assignments[:, level] == number).nonzero()[:, 0]
 
     # ---- files ----
 
@@ -260,7 +260,7 @@ def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: 
         >>> corners = torch.eye(4).repeat_interleave(25, dim=0)
         >>> tree = build_hierarchy(corners, Options(num_prototypes=(4, 2)))
         >>> tree.sizes(0).tolist(), tree.assignments.shape
-        ([25, 25, 25, 25], torch.Size([2, 100]))
+        ([25, 25, 25, 25], torch.Size([100, 2]))
     """
     images = as_unit_vectors(embeddings, "embeddings")
     compared = images if features is None else as_unit_vectors(features, "features")
@@ -299,7 +299,7 @@ def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: 
         )
         assignments.append(members)
         points = above
-    return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments)))
+    return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments, axis=1)))
 
 
 def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options: Options) -> Hierarchy:
@@ -307,7 +307,7 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
 
     Args:
         embeddings: (N, D) unit vectors.
-        labels: (L, N) each image's label at every level of a label hierarchy, the classes first; each level's labels
+        labels: (N, L) each image's label at every level of a label hierarchy, the classes first; each level's labels
             are 0, 1, ..., and images of one label have one label at the level above.
         options: how temperatures are found.
 
@@ -315,7 +315,7 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
         A tree as `build_hierarchy` makes it, with as many prototypes at each level as there are labels.
 
     Example:
-        >>> labels = torch.tensor([[0, 1, 2, 2], [0, 1, 1, 1]])
+        >>> labels = torch.tensor([[0, 0], [1, 1], [2, 1], [2, 1]])
         >>> tree = hierarchy_of_labels(torch.eye(4), labels, Options(num_prototypes=(3, 2)))
         >>> tree.sizes(0).tolist(), tree.levels[0].parents.tolist()
         ([1, 1, 2], [0, 1, 1])
@@ -323,15 +323,15 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
     images = as_unit_vectors(embeddings, "embeddings")
     levels: list[Level] = []
     given = labels.cpu().numpy()
-    for number, members in enumerate(given):
+    for number, members in enumerate(given.T):
         started = time.monotonic()
         count = int(members.max()) + 1
         centroids = means_of(images, members, count)
         prototypes = normalise(centroids)
         parents = None
-        if number + 1 < len(given):
+        if number + 1 < given.shape[1]:
             parents = np.zeros(count, dtype=np.int64)
-            parents[members] = given[number + 1]
+            parents[members] = given[:, number + 1]
         levels.append(
             Level(
                 prototypes=torch.from_numpy(prototypes),

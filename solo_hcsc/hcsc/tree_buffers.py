@@ -28,7 +28,7 @@ class TreeBuffers(nn.Module):
         images: how many images' clusters are kept, all N or 0.
     """
 
-    assignments: torch.Tensor  # (L, N or 0) each image's cluster; -1 if it was not clustered
+    assignments: torch.Tensor  # (N or 0, L) each image's cluster; -1 if it was not clustered
 
     def __init__(self, num_prototypes: tuple[int, ...], dim: int, images: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class TreeBuffers(nn.Module):
         self._parent_chances: dict[int, torch.Tensor] = {}  # these two are constant until the next clustering
         self._keep_chances: dict[int, torch.Tensor] = {}
         self.num_prototypes = num_prototypes
-        self.register_buffer("assignments", torch.full((len(num_prototypes), images), -1))
+        self.register_buffer("assignments", torch.full((images, len(num_prototypes)), -1))
         for level, count in enumerate(num_prototypes):
             self.register_buffer(f"prototypes_{level}", torch.zeros(count, dim))
             self.register_buffer(f"temperatures_{level}", torch.ones(count))
@@ -66,7 +66,7 @@ class TreeBuffers(nn.Module):
         else:
             if self.assignments.numel():
                 self.assignments.copy_(assignments)
-            self.highest = tuple(int(row.max()) for row in assignments)
+            self.highest = tuple(assignments.max(dim=0).values.tolist())
         self.kept, self.epoch = counts, epoch
         self._statistics = [(level.dropped, level.objective) for level in hierarchy.levels]
         self._forget_chances()

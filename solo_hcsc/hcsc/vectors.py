@@ -83,6 +83,21 @@ def as_numbers(value: Any, argument: str, below: int | None = None) -> np.ndarra
     return array.astype("int64")
 
 
+def as_clusters(value: Any, images: int, argument: str = "clusters") -> np.ndarray:
+    """Return clusters (N, L) of so many images as whole numbers; raise `ArgumentError` for anything else.
+
+    Example:
+        >>> as_clusters([[3, 0], [1, 0]], images=2).shape
+        (2, 2)
+    """
+    clusters = as_numbers(value, argument)
+    if clusters.ndim != 2 or not clusters.shape[1] or len(clusters) != images:
+        raise ArgumentError(
+            f"`{argument}` has shape {clusters.shape}: give ({images}, L), each image's cluster at every level"
+        )
+    return clusters
+
+
 def as_unit_vectors(value: Any, argument: str) -> np.ndarray:
     """Return `as_vectors` with every row at unit length; rows that have it already, and rows of zeros, as they are.
 

@@ -107,7 +107,7 @@ class Learner(nn.Module):
             seed: of k-means and of the selection's random numbers.
             centre_crops: given indexes of training images, yields their centre crops in that order, in batches. Needed
                 where images are clustered, which is the first clustering if not every one.
-            true_labels: (L, N) each image's label at every level of a label hierarchy, for `oracle_labels` alone.
+            true_labels: (N, L) each image's label at every level of a label hierarchy, for `oracle_labels` alone.
         """
         options.check_images(num_images)
         self.options, self.num_images, self.seed, self.centre_crops = options, num_images, seed, centre_crops

@@ -897,7 +897,7 @@
     const each = (name) => Array.from({ length: levels }, (_, i) => `${name}_${i + 1}`);
     const head = ["path", ...(labelled ? ["label"] : []), ...each("cluster"), ...each("similarity"), "outlier"];
     if (suspects) head.push("suggested", "margin");
-    // What a spreadsheet would take for a formula gets an apostrophe, as in data/cells.py, which takes it away.
+    // What a spreadsheet would take for a formula gets an apostrophe, as in cells.py, which takes it away.
     const cell = (value) => (typeof value === "string" && /^'*[=+\-@\t\r\n]/.test(value) ? `'${value}` : value);
     const quoted = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
     const lines = all.map((image) => {

@@ -9,9 +9,10 @@ Shapes: `N` images, `L` levels, `n` nodes of a level.
 
 import hashlib
 import json
+import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from io import BytesIO
@@ -23,9 +24,16 @@ from markupsafe import Markup
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset, Subset
 
-from solo_hcsc.data.folders import short_names, with_transform
+from solo_hcsc.data.folders import BareImages, short_names, with_transform
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.encoders.embedding import Embeddings
+from solo_hcsc.data.sets import one_split
+from solo_hcsc.encoders.embedding import Embeddings, Origin
+from solo_hcsc.encoders.table import far_below
+from solo_hcsc.errors import ArgumentError, on_one_line
+from solo_hcsc.files import check_replaceable, folder_written_whole
+from solo_hcsc.hcsc.hierarchy import means_of
+from solo_hcsc.hcsc.kmeans import normalise
+from solo_hcsc.hcsc.vectors import as_clusters, as_unit_vectors
 from solo_hcsc.progress import watch
 from solo_hcsc.report.templating import render
 from solo_hcsc.trees.mislabelled import find_suspects
@@ -85,6 +93,102 @@ def nodes_of(level: int, clusters: np.ndarray, similarities: np.ndarray) -> Node
     nodes = Nodes(level, clusters[starts], starts, sizes, np.add.reduceat(similarities, starts) / sizes, starts)
     nearest_first = np.lexsort((-similarities, nodes.of_images))
     return Nodes(level, nodes.numbers, starts, sizes, nodes.tightness, nearest_first[starts])
+
+
+def explore(
+    embeddings: Embeddings,
+    tree: Any = None,
+    out: str | Path = "explore",
+    *,
+    title: str | None = None,
+    images: str | Path | Dataset | None = None,
+    batch_size: int = 128,
+    num_workers: int = 0,
+) -> Path:
+    """Write a page to walk through a tree of images: clusters in clusters down to single images.
+
+    Args:
+        embeddings: of the images, as `embed` returns them.
+        tree: a `Tree` of the same images, or their clusters (N, L), the bottom level first; the clusters that the
+            embeddings of an HCSC run have if not given.
+        out: the folder of the page, new, empty or with an earlier page.
+        title: of the page; the name of the folder of images if not given.
+        images: the folder that the paths are below, or a data set of the same images; where they were read by `embed`
+            if not given.
+        batch_size: images that are read at once.
+        num_workers: processes that read images.
+
+    Returns:
+        The folder, in which index.html opens by double click and needs no network.
+
+    Example:
+        >>> explore(embed("trained_models/hcsc", "photos"), out="page")  # doctest: +SKIP
+        PosixPath('page')
+    """
+    if not isinstance(embeddings, Embeddings):
+        raise ArgumentError(f"`embeddings` is {type(embeddings).__name__}: give `Embeddings`, which `embed` returns")
+    found = embeddings if tree is None else placed(embeddings, tree)
+    if found.clusters is None:
+        raise ArgumentError("`tree`: these embeddings have no clusters; give the tree that `build_tree` makes of them")
+    dataset = images if isinstance(images, Dataset) else _dataset(found, images)
+    check_place(Path(out), found.origin)
+    with folder_written_whole(Path(out), is_page) as folder:
+        write_page(folder, found, dataset, Loading(batch_size, num_workers), title or _name(found, images))
+    return Path(out)
+
+
+def placed(embeddings: Embeddings, tree: Any) -> Embeddings:
+    """Return the embeddings with their clusters in a tree, and how near the images are to the clusters' means."""
+    points = as_unit_vectors(embeddings, "embeddings")
+    clusters = as_clusters(getattr(tree, "levels", tree), len(points), "tree")
+    similarities = np.empty(clusters.shape, "float32")
+    for level, numbers in enumerate(clusters.T):
+        means = normalise(means_of(points, numbers, int(numbers.max()) + 1))
+        similarities[:, level] = np.einsum("nd,nd->n", points, means[numbers])
+    outliers = similarities[:, 0] < far_below(similarities[:, 0])
+    return replace(embeddings, clusters=clusters, similarities=similarities, outliers=outliers)
+
+
+def check_place(out: Path, origin: Origin | None) -> None:
+    """Refuse a page among the images, and one over other files."""
+    check_replaceable(out, is_page)
+    folder = _folder(origin)
+    if folder is not None and out.resolve().is_relative_to(folder.resolve()):
+        raise ArgumentError(f"`out` {out}: is among the images of {folder}; give a folder outside of it")
+
+
+def _folder(origin: Origin | None) -> Path | None:
+    """Return the folder that the images were read from."""
+    if origin is None or origin.source is None or not origin.source.in_folders:
+        return None
+    return origin.source.folder(origin.split)
+
+
+def _name(embeddings: Embeddings, images: Any) -> str:
+    """Return the name of the images, for the title."""
+    folder = Path(images) if isinstance(images, str | Path) else _folder(embeddings.origin)
+    if folder is not None:
+        return on_one_line(folder.resolve().name)
+    source = None if embeddings.origin is None else embeddings.origin.source
+    return "images" if source is None else source.dataset
+
+
+def _dataset(embeddings: Embeddings, folder: str | Path | None) -> Dataset:
+    """Return the images that were embedded as a data set, in the same order."""
+    below = _folder(embeddings.origin) if folder is None else Path(folder)
+    source = None if embeddings.origin is None else embeddings.origin.source
+    if below is not None:
+        listed = BareImages(below, str).images
+        files = {on_one_line(os.path.relpath(file, below)): file for file in listed}
+    elif source is not None and embeddings.origin is not None:
+        numbers = [int(path.rpartition("/")[2]) for path in embeddings.paths]
+        return Subset(one_split(source, embeddings.origin.split), numbers)
+    else:
+        files = {path: path for path in embeddings.paths if Path(path).is_file()}
+    missing = [path for path in embeddings.paths if path not in files]
+    if missing:
+        raise ArgumentError(f"`images`: there is no {missing[0]}; give the folder that the paths are below")
+    return BareImages.listed([str(files[path]) for path in embeddings.paths], str)
 
 
 def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loading, title: str) -> int:

@@ -1,11 +1,11 @@
 """The picture of `solo-hcsc fewlabels`: accuracy by the number of labels."""
 
 import statistics
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from solo_hcsc.evaluation.budgets import CHOICES, CLASSIFIERS, Score
 from solo_hcsc.report import figures
+from solo_hcsc.runs.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 NAMES = {"linear": "linear classifier", "knn": "KNN", "spread": "spread"}
 
 
-def draw_scores(scores: Sequence[Score]) -> "Figure":
+def draw_scores(result: Result) -> "Figure":
     """Draw a panel for each classifier, a line for each choice of images; bars are standard deviations over draws."""
     from matplotlib.figure import Figure
 
+    scores = [Score(**one) for one in result.settings["scores"]]
     figure = Figure(figsize=(9, 3.2))
     panels = figure.subplots(1, len(CLASSIFIERS), sharey=True)
     for axes, classifier in zip(panels, CLASSIFIERS, strict=True):

@@ -52,7 +52,7 @@ def query_clusters(coding: SelectiveCoding, z: torch.Tensor) -> list[torch.Tenso
     if tree is None:
         raise ValueError("the run has no tree: it had not clustered yet")
     if coding.options.query_cluster == "assignment":  # the run knows its training images' only; the tree any image's
-        return list(tree.assign(z))
+        return list(tree.assign(z).T)
     return coding.find_clusters(coding.cosines(z), torch.arange(len(z)))
 
 

@@ -32,7 +32,7 @@ class HCSC(Learner, BaseMomentumMethod):
         seed: of k-means and of the selection's random numbers.
         centre_crops: given indexes of training images, yields their centre crops in that order, in batches. Needed
             where images are clustered, which is the first clustering if not every one.
-        true_labels: (L, N) the images' labels at every level, which `oracle_labels` alone reads.
+        true_labels: (N, L) the images' labels at every level, which `oracle_labels` alone reads.
         **kwargs: solo-learn's own arguments, and the fields of `solo_hcsc.Options`.
 
     Example:

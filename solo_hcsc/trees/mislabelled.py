@@ -1,4 +1,4 @@
-"""Which labels the tree speaks against.
+"""Labels that are likely wrong: those that the clusters of a tree contradict.
 
 Shapes: `N` images, `L` levels, `C` classes.
 """
@@ -27,7 +27,7 @@ class Suspects:
 
 
 def find_suspects(labels: np.ndarray, clusters: np.ndarray) -> Suspects:
-    """The images that are among another class at every scale of the tree.
+    """Find the images that are among another class at every scale of the tree.
 
     A class's share in an image's bottom cluster is smoothed by its share in the cluster above, and so on up to its
     share of all images; the image itself is never counted. An image is suspect where the share of the
@@ -63,14 +63,17 @@ def find_suspects(labels: np.ndarray, clusters: np.ndarray) -> Suspects:
 
 
 def _counts(level: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """(M, C): how many images of each class a cluster has."""
+    """Count the images of each class in each cluster, (M, C)."""
     counts = np.zeros((int(level.max()) + 1, classes), np.int32)
     np.add.at(counts, (level, labels), 1)
     return counts
 
 
 def _commonest_other(counts: list[np.ndarray], nodes: list[np.ndarray], own: np.ndarray) -> np.ndarray:
-    """(N,): of each image's bottom cluster; where that is all of one class, of the smallest cluster that has two."""
+    """Find the commonest other class (N,) in each image's bottom cluster.
+
+    Where that is all of one class, in the smallest cluster that has two.
+    """
     other = np.full(len(own), -1)
     for count, node in zip(counts, nodes, strict=True):
         first, second = _two_commonest(count)
@@ -87,7 +90,7 @@ def _two_commonest(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _share(counts: list[np.ndarray], nodes: list[np.ndarray], of: np.ndarray, itself: int) -> np.ndarray:
-    """(N,): the smoothed share of a class at the bottom, without the image; `itself`: 1 if it is of that class."""
+    """Return the smoothed share (N,) of a class at the bottom, without the image, of which `itself` are."""
     share: np.ndarray = np.zeros(len(of))
     for number in reversed(range(len(counts))):
         count, node = counts[number], nodes[number]

@@ -1,2 +1,3 @@
-WAYS = ("typical", "nearest", "farthest")
-"""Names of the ways to choose images from a cluster."""
+"""Names that the command line needs without torch."""
+
+WAYS = ("typical", "nearest", "farthest")  # to choose images from a cluster

@@ -11,7 +11,7 @@ BLOCK = 4096  # rows in memory at a time: 32 MB of 2048 numbers each
 
 
 class StoredRows:
-    """The rows of an NPY file (N, D), read as they are asked for; nothing of it stays in memory."""
+    """Read rows of an NPY file (N, D) when they are asked for; nothing of it stays in memory."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -36,7 +36,7 @@ Rows = np.ndarray | StoredRows
 
 
 def nearest_rows(rows: Rows, start: int, stop: int, k: int, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
-    """The `k` other rows most similar to each of those from `start` up to `stop`.
+    """Find the `k` other rows most similar to each of those from `start` up to `stop`.
 
     Args:
         rows: (N, D); compared by their cosine, each with all.

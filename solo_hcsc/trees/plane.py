@@ -21,7 +21,7 @@ SEED = 5
 
 
 def fit_map(kind: str, rows: Rows) -> Callable[[int, int], np.ndarray]:
-    """A function that gives the places (n, 2) of rows from one number up to another; `kind`: umap or pca.
+    """Return a function that gives the places (n, 2) of rows from one number up to another; `kind`: umap or pca.
 
     Fitted on rows that are spread evenly, at unit length: as near in the map as they are by their cosine.
     """
@@ -53,7 +53,7 @@ def _fit_pca(features: np.ndarray, rows: Rows) -> Callable[[int, int], np.ndarra
 
 
 def fit_umap(features: np.ndarray, seed: int) -> Any:
-    """UMAP of features (n, D); its `embedding_` are their places (n, 2)."""
+    """Fit UMAP to features (n, D); its `embedding_` are their places (n, 2)."""
     from umap import UMAP
 
     with same_threads():
@@ -62,7 +62,7 @@ def fit_umap(features: np.ndarray, seed: int) -> Any:
 
 @contextmanager
 def same_threads() -> Iterator[None]:
-    """Leaves torch its number of threads: numba sets its own for all that uses OpenMP."""
+    """Leave torch its number of threads: numba sets its own for all that uses OpenMP."""
     threads = torch.get_num_threads()
     try:
         yield
@@ -71,10 +71,10 @@ def same_threads() -> Iterator[None]:
 
 
 def has_umap() -> bool:
-    """Whether UMAP is installed."""
+    """Return whether UMAP is installed."""
     return find_spec("umap") is not None
 
 
 def differ(features: np.ndarray) -> bool:
-    """Whether there is anything to map: a collapsed encoder gives every image the same features."""
+    """Return whether there is anything to map: a collapsed encoder gives every image the same features."""
     return bool(np.ptp(features, axis=0).max() > 1e-6)

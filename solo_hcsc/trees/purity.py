@@ -11,7 +11,7 @@ from sklearn.metrics.cluster import contingency_matrix
 
 
 def dendrogram_purity(levels: Sequence[np.ndarray], labels: np.ndarray) -> float:
-    """Dendrogram purity (Heller and Ghahramani, "Bayesian Hierarchical Clustering", ICML 2005).
+    """Compute dendrogram purity (Heller and Ghahramani, "Bayesian Hierarchical Clustering", ICML 2005).
 
     Two images of one class meet in the smallest node of the tree that has both. The measure is the share of this
     class among the node's images, on average over all such pairs, each counted once (as in Kobren et al., KDD 2017;
@@ -42,13 +42,13 @@ def dendrogram_purity(levels: Sequence[np.ndarray], labels: np.ndarray) -> float
 
 
 def _sizes(groups: np.ndarray) -> np.ndarray:
-    """How many images each image's group has (N,)."""
+    """Return how many images each image's group has (N,)."""
     _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return counts[inverse]
 
 
 def leaf_purity(clusters: np.ndarray, labels: np.ndarray) -> float:
-    """Leaf purity (Mautz, Plant and Böhm, "DeepECT: The Deep Embedded Cluster Tree", 2020).
+    """Compute leaf purity (Mautz, Plant and Böhm, "DeepECT: The Deep Embedded Cluster Tree", 2020).
 
     Args:
         clusters: (N,) the images' clusters at the bottom of the tree.
@@ -65,7 +65,7 @@ def leaf_purity(clusters: np.ndarray, labels: np.ndarray) -> float:
 
 
 def matched_accuracy(clusters: np.ndarray, labels: np.ndarray) -> float:
-    """Clustering accuracy (Xie, Girshick and Farhadi, "Unsupervised Deep Embedding for Clustering", ICML 2016).
+    """Compute clustering accuracy (Xie, Girshick and Farhadi, "Unsupervised Deep Embedding for Clustering", ICML 2016).
 
     Args:
         clusters: (N,) the images' clusters.

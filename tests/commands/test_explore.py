@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny import make_images, run_here
 from trees import checkpoint_of
@@ -26,7 +28,7 @@ def test_page_has_what_embed_says_of_the_run_s_images(hcsc_run, tmp_path, capsys
     paths, labels, figures = tree["parts"]["block-0"]
     rows = [found.paths.index(path) for path in paths]
     assert sorted(rows) == list(range(36))
-    assert [tree["classes"][label] for label in labels] == [found.labels[row] for row in rows]
+    assert [tree["classes"][label] for label in labels] == [found.names[row] for row in rows]
     for level, column in enumerate(figures):
         assert column == pytest.approx((1000 * found.similarities[rows, level]).tolist(), abs=0.51)
     clusters = {(level + 1, number) for level in range(2) for number in found.clusters[:, level].tolist()}
@@ -35,6 +37,25 @@ def test_page_has_what_embed_says_of_the_run_s_images(hcsc_run, tmp_path, capsys
     assert f"36 images in {len(clusters)} clusters" in (said := capsys.readouterr().out)
     assert f"open {out / 'index.html'}" in said
     assert sorted(tmp_path.iterdir()) == [tmp_path / "new"]
+
+
+def test_any_tree_of_any_embeddings_is_a_page_of_its_own(hcsc_run, tmp_path, capsys):
+    found = solo_hcsc.embed(hcsc_run, accelerator="cpu", batch_size=8)
+    clusters = np.stack([np.arange(36) // 4, np.arange(36) // 12], axis=1)
+    capsys.readouterr()
+    page = solo_hcsc.explore(found[::2], clusters[::2], tmp_path / "page")
+    tree = tree_of(page)
+    assert (tree["title"], tree["images"], tree["nodes"]["size"]) == ("train", 18, [6] * 3 + [2] * 9)
+    assert capsys.readouterr() == ("", "")
+    moved = shutil.copytree(found.origin.source.folder("train"), tmp_path / "moved")
+    bare = replace(found, origin=None, clusters=None)
+    with pytest.raises(solo_hcsc.ArgumentError, match="`tree`: these embeddings have no clusters"):
+        solo_hcsc.explore(bare, out=tmp_path / "other")
+    with pytest.raises(solo_hcsc.ArgumentError, match=r"`images`: there is no class 0/0\.png"):
+        solo_hcsc.explore(bare, clusters, tmp_path / "other")
+    with pytest.raises(solo_hcsc.ArgumentError, match=r"`out` .* is among the images"):
+        solo_hcsc.explore(found, out=found.origin.source.folder("train") / "page")
+    assert tree_of(solo_hcsc.explore(bare, clusters, tmp_path / "other", images=moved))["title"] == "moved"
 
 
 def test_folder_without_classes_replaces_an_earlier_page(images, hcsc_run, tmp_path):

@@ -18,14 +18,17 @@ from tiny import ROOT, only, run_here
 from torchvision.models import resnet18
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
-from solo_hcsc.cli.commands.clustering import compare_tree, parse
+from solo_hcsc.cli.commands.clustering import parse
 from solo_hcsc.data import label_hierarchy
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import ArgumentError, UserError
+from solo_hcsc.evaluation import analysed
 from solo_hcsc.evaluation import clusters as scores_of_clusters
-from solo_hcsc.evaluation.clusters import Subject, agreement, clusters_for, score_kmeans
+from solo_hcsc.evaluation.analysed import Analysed
+from solo_hcsc.evaluation.clusters import agreement, clustering, clusters_for, compare_tree, score_kmeans
 from solo_hcsc.evaluation.features import FeatureSettings
 from solo_hcsc.runs.encoders import load_tree
+from solo_hcsc.runs.results import Result
 from solo_hcsc.settings import take
 from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.tables import score
@@ -121,10 +124,12 @@ def test_best_labels_of_each_level_of_the_tree_are_marked():
     purity = {"dendrogram_purity": 0.5, "leaf_purity": 0.625, "dendrogram_purity_levels": [0.75, 0.8]}
     purity |= {"leaf_purity_levels": [0.875, 1.0], "best_labels": [1, 1]}
     levels = [
-        {"level": 1, "ami": 0.5, "ami_levels": [0.4, 0.2]},
-        {"level": 2, "ami": 0.3, "ami_levels": [0.25, 0.2]},
+        {"kind": "hierarchy", "level": 1, "ami": 0.5, "ami_levels": [0.4, 0.2]},
+        {"kind": "hierarchy", "level": 2, "ami": 0.3, "ami_levels": [0.25, 0.2]},
     ]
-    assert compare_tree(purity, levels, ["9 classes", "4 groups", "2 groups"]).splitlines() == [
+    settings = {"tree": purity, "all": levels, "label_groups": [4, 2]}
+    result = Result("clustering", {}, settings, {"name": "arrays", "classes": 9})
+    assert compare_tree(result).splitlines() == [
         "tree against  dendrogram purity  leaf purity  AMI, level 1  AMI, level 2",
         "------------  -----------------  -----------  ------------  ------------",
         "9 classes                 0.500        0.625  0.500 *       0.300 *",
@@ -134,8 +139,43 @@ def test_best_labels_of_each_level_of_the_tree_are_marked():
         "level of the same number.",
     ]
     alone = {name: [] if name.endswith("_levels") else value for name, value in purity.items()}
-    plain = compare_tree(alone, [{"level": 1, "ami": 0.5, "ami_levels": []}], ["9 classes"])
+    settings = {"tree": alone, "all": [{**levels[0], "ami_levels": []}], "label_groups": []}
+    plain = compare_tree(replace(result, settings=settings))
     assert plain.splitlines()[2:] == ["9 classes                 0.500        0.625         0.500"]
+    assert compare_tree(replace(result, settings={"tree": None, "all": [], "label_groups": []})) == ""
+
+
+# ---- the function ----
+
+
+def test_clusters_are_compared_without_a_run_or_a_word(capsys):
+    draw = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    vectors = 3 * np.eye(8)[labels] + 0.1 * draw.normal(size=(90, 8))
+    names = np.array(["fruit/apple", "fruit/mango", "milk"])[labels]
+    clusters = np.stack([np.arange(90) % 6, np.minimum(labels, 1)], axis=1)
+    for given in (vectors, torch.from_numpy(vectors)):
+        found = clustering((given, names), clusters, k=[3, 4])
+        assert [row["name"] for row in found.rows] == [
+            "k-means k=3", "k-means k=4", "hierarchy level 1 (6 prototypes)", "hierarchy level 2 (2 prototypes)",
+        ]  # fmt: skip
+        assert found.metrics == {"nmi": 1.0, "ami": 1.0, "accuracy": 1.0}
+        assert found.settings["tree"]["leaf_purity"] == 1
+        assert found.settings["label_groups"] == [2]  # fruit, and milk
+        assert found.table().splitlines()[0].split("  ")[-1] == "AMI, 2 groups"
+    assert clustering((vectors, labels)).settings["k"] == 3
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("k", 1), ("k", 91), ("k", [2.5]), ("tree", np.zeros((2, 90), int)), ("embeddings", np.eye(3)),
+     ("embeddings", (np.eye(3), [1, 1, 1])), ("label_hierarchy", "labels.txt")],
+)  # fmt: skip
+def test_what_clustering_cannot_take_is_named(name, value):
+    images = np.random.default_rng(0).normal(size=(90, 8)), np.arange(90) % 3
+    with pytest.raises(ArgumentError, match=f"`{name}`"):
+        clustering(**({"embeddings": images} | {name: value}))
 
 
 # ---- label hierarchies ----
@@ -357,14 +397,14 @@ def test_images_are_named_by_their_files_and_need_no_labels(hcsc_run, images, mo
     settings = FeatureSettings(checkpoint_of(hcsc_run, 1), None, (), None, "backbone", "cpu")
     flags = f"--dataset custom --data_dir {images} --train_dir train --pretrained_feature_extractor x"
     source = take(ImageSource, parse([*flags.split(), *FLAGS]))
-    labelled = Subject.load(settings, source, "train", None)
-    bare = Subject.load(settings, replace(source, no_labels=True), "train", None)
+    labelled = Analysed.load(settings, source, "train", None)
+    bare = Analysed.load(settings, replace(source, no_labels=True), "train", None)
     expected = [str(file.relative_to(images / "train")) for file in sorted((images / "train").rglob("*.png"))]
     assert labelled.files == bare.files == expected
     assert (len(labelled.classes), len(bare.classes), len(bare.levels)) == (3, 0, 0)
     assert labelled.description == bare.description | {"classes": 3}
-    monkeypatch.setattr(scores_of_clusters, "one_split", lambda *_: labelled.dataset)
-    assert Subject.load(settings, replace(source, dataset="stl10"), "train", None).files is None  # torchvision's
+    monkeypatch.setattr(analysed, "one_split", lambda *_: labelled.dataset)
+    assert Analysed.load(settings, replace(source, dataset="stl10"), "train", None).files is None  # torchvision's
 
 
 @pytest.mark.parametrize("script", ["imagenet", "cifar"])

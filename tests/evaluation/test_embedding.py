@@ -57,7 +57,7 @@ def test_clusters_are_the_trees(own, hcsc_run, images):
     tree = load_tree(hcsc_run)
     with torch.no_grad():
         z = F.normalize(tree.side.eval()(crops_of(images / "train", own.paths)), dim=1)
-    assert np.array_equal(own.clusters, tree.hierarchy.assign(z).T)
+    assert np.array_equal(own.clusters, tree.hierarchy.assign(z))
     for level, prototypes in enumerate(one.prototypes for one in tree.hierarchy.levels):
         cosines = [float(z[row] @ prototypes[own.clusters[row, level]]) for row in range(36)]
         assert np.allclose(own.similarities[:, level], cosines, atol=1e-5)

@@ -18,7 +18,7 @@ from solo_hcsc.encoders.checkpoints import find_checkpoint
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.features import Features
 from solo_hcsc.evaluation.few_labels import listed_images, stratified_sample
-from solo_hcsc.evaluation.knn import accuracies
+from solo_hcsc.evaluation.knn import knn
 from solo_hcsc.evaluation.rates import RATES, choose_rate
 from solo_hcsc.runs.encoders import load_encoder, load_projector
 from solo_hcsc.runs.results import read_results
@@ -307,11 +307,12 @@ def test_votes_do_not_overflow_and_a_k_counts_once():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 6
     means = torch.randn(6, 8, generator=generator)
-    bank = Features(means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
-    queries = Features(means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
-    cold = {row[0]: row[1:] for row in accuracies(bank, queries, [1, 20, 20], 1e-4, "cosine")}
-    assert cold[20][0] == cold[1][0]  # the nearest alone decides
-    assert 50 < cold[1][0] < 100
+    bank = (means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
+    queries = (means[labels] + 0.8 * torch.randn(60, 8, generator=generator), labels)
+    rows = knn(bank, queries, [1, 20, 20], temperature=1e-4).rows
+    assert [row["k"] for row in rows] == [1, 20]
+    assert rows[0]["acc1"] == rows[1]["acc1"]  # the nearest alone decides
+    assert 50 < rows[0]["acc1"] < 100
 
 
 def test_features_that_are_not_finite_are_refused(custom, tmp_path, refused):

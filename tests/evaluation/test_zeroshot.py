@@ -14,11 +14,10 @@ from torchvision.models import resnet18
 from solo_hcsc.cli.commands import zeroshot
 from solo_hcsc.data import cub
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.evaluation.features import Features
-from solo_hcsc.evaluation.knn import accuracies
-from solo_hcsc.methods import knn_metric as neighbour_votes
+from solo_hcsc.evaluation.knn import knn
 from solo_hcsc.runs.results import JUDGED
 from solo_hcsc.settings import take
+from solo_hcsc.trees import votes
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --k 1 4".split()
 BIRDS = ("001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross")
@@ -65,17 +64,13 @@ def test_accuracy_is_that_of_the_papers_vote(large, numbers, distance, monkeypat
     (bank, bank_labels), (queries, labels) = draw(120), draw(45)
     searches = []
     if large:
-        monkeypatch.setattr(neighbour_votes, "SMALL_BANK", 100)
-        monkeypatch.setattr(neighbour_votes, "QUERIES", 7)
-    real = neighbour_votes.NeighbourVotes._search_by_faiss
-    monkeypatch.setattr(
-        neighbour_votes.NeighbourVotes,
-        "_search_by_faiss",
-        lambda self, features: searches.append(1) or real(self, features),
-    )
-    tensors = [torch.from_numpy(array) for array in (bank, bank_labels, queries, labels)]
+        monkeypatch.setattr(votes, "SMALL_BANK", 100)
+        monkeypatch.setattr(votes, "QUERIES", 7)
+    real = votes._faiss_search
+    monkeypatch.setattr(votes, "_faiss_search", lambda *bank: searches.append(1) or real(*bank))
     ks = [1, 30, 100]
-    found = accuracies(Features(*tensors[:2]), Features(*tensors[2:]), ks, 0.07, distance)
+    rows = knn((bank, bank_labels), (queries, labels), ks, 0.07, distance).rows
+    found = [(row["k"], row["acc1"], row["acc5"]) for row in rows]
 
     wide = bank.astype("float64"), bank_labels.tolist(), queries.astype("float64"), labels.tolist()
     assert found == [(k, *map(pytest.approx, plain_knn(*wide, k, distance))) for k in ks]

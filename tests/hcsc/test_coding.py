@@ -60,7 +60,7 @@ def test_one_level_without_selection_is_pcls_pair_of_terms():
     z, key, index, local = batch()
     coding = make(num_prototypes=[10], instance_selection=False, prototype_selection=False)
     prototypes, temperatures, _ = coding.level(0)
-    clusters = coding.tree.assignments[0, index]
+    clusters = coding.tree.assignments[index, 0]
     proto = F.cross_entropy(z @ prototypes.T / temperatures, clusters)
     expected = moco_loss_func(z, key, coding.queue.keys.T, 0.2) + proto
     assert coding(z, key, index, local, 1.0).loss.item() == pytest.approx(expected.item(), abs=1e-6)
@@ -77,7 +77,7 @@ def test_loss_is_eq_10_for_what_was_left_out(preset, monkeypatch):
     levels = [coding.level(number) for number in range(3)]
     clusters = [coding_module.most_similar(z @ p.T, temperatures) for p, temperatures, _ in levels]
     if preset == "recommended":
-        clusters = list(coding.tree.assignments[:, index])
+        clusters = list(coding.tree.assignments[index].T)
     arrays = [x.double().numpy() for x in (z, key, coding.queue.keys)]
     instance = oracles.eq6(*arrays, [~mask.numpy() for mask in coded.left_out()], 0.2)
     prototypes = [p.double().numpy() for p, _, _ in levels]
@@ -185,7 +185,7 @@ def test_official_preset_is_the_released_codes_loss_and_gradient(shares_draws, l
     coded.loss.backward()
 
     levels = [coding.level(number) for number in range(3)]
-    clusters = [coding.tree.assignments[number, index].tolist() for number in range(3)]
+    clusters = [coding.tree.assignments[index, number].tolist() for number in range(3)]
     instances = [~mask.numpy() for mask in coded.left_out()]
     of_protos = [mask.numpy() for mask in drawn[PROTOTYPES_FROM[shares_draws] :]]
     assert len(of_protos) == 2 * 3, "two levels, for the query and each crop"
@@ -193,7 +193,7 @@ def test_official_preset_is_the_released_codes_loss_and_gradient(shares_draws, l
     keep = [[*of_protos[first : first + 2], None] for first in (0, 2, 4)]
     prototypes = [p.double().numpy() for p, _, _ in levels]
     temperatures = [t.double().numpy() for _, t, _ in levels]
-    highest = [int(coding.tree.assignments[number].max()) for number in range(3)]
+    highest = [int(coding.tree.assignments[:, number].max()) for number in range(3)]
     keys = key.double().numpy(), coding.queue.keys.double().numpy()
     of_crops = instances if local_selection else [np.ones_like(instances[0])]
 
@@ -264,7 +264,7 @@ def test_official_temperatures_have_their_floor_only_where_instances_are_selecte
     coded.loss.backward()
     found = sum(coded.parts[f"prototype_loss_{level}"].item() for level in range(3)) / 3
     columns = [[getattr(level, name).double().numpy() for level in levels] for name in ("prototypes", "temperatures")]
-    clusters = official.tree.assignments[:, index].tolist()
+    clusters = official.tree.assignments[index].T.tolist()
     queries = z.detach().double().numpy()
     expected = oracles.released_prototype(queries, *columns, clusters, [None] * 3, official.tree.highest)
     assert found == pytest.approx(expected, rel=1e-5)
@@ -418,7 +418,7 @@ def test_image_that_was_not_clustered_has_the_nearest_cluster():
     z = unit(100, D, seed=5)
     nearest = (z @ coding.level(0)[0].T).argmax(dim=1)
     for level, found in enumerate(coding.find_clusters(coding.cosines(z), torch.arange(100))):
-        assert torch.equal(found[::2], tree.assignments[level])
+        assert torch.equal(found[::2], tree.assignments[:, level])
         assert torch.equal(found[1::2], nearest[1::2])
         nearest = coding.level(level)[2][nearest]
 
@@ -538,7 +538,7 @@ def test_tree_without_its_images_clusters_gives_them_the_nearest():
     tree = replace(build_hierarchy(unit(N, D, seed=7), coding.options), assignments=None)
     coding.install(tree, 1)
     clusters = coding.find_clusters(coding.cosines(z), torch.arange(20))
-    assert torch.equal(torch.stack(clusters), tree.assign(z))
+    assert torch.equal(torch.stack(clusters, dim=1), tree.assign(z))
     assert coding(z, z, torch.arange(20), [], 1.0).loss.isfinite()
 
 
@@ -593,7 +593,7 @@ def test_clustering_of_remembered_keys():
     assert coding.has_enough_keys
     tree = coding.cluster(4)
     expected = build_hierarchy(coding.memory.remembered()[0], coding.options, seed=4)
-    assert torch.equal(tree.assignments[:, index], expected.assignments)
+    assert torch.equal(tree.assignments[index], expected.assignments)
     assert (tree.assignments >= 0).sum() == 3 * 25
     assert torch.equal(coding.tree.assignments, tree.assignments)
     assert coding.clustered_epoch == 4
@@ -606,7 +606,7 @@ def test_clustering_of_given_embeddings():
     tree = coding.cluster(3, unit(60, D), images)
     expected = build_hierarchy(unit(60, D), coding.options, seed=2003)
     assert torch.equal(tree.levels[0].prototypes, expected.levels[0].prototypes)
-    assert torch.equal(tree.assignments[:, images], expected.assignments)
+    assert torch.equal(tree.assignments[images], expected.assignments)
     for level in range(3):
         for number in range(len(tree.levels[level].prototypes)):
             assert set(tree.members(level, number).tolist()) <= set(images.tolist())

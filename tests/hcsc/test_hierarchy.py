@@ -29,11 +29,11 @@ def test_k_means_finds_separated_clusters_and_chains_them_upwards():
     points, labels = blobs(clusters=4, per_cluster=60)
     flags = {"num_prototypes": [4, 3, 2], "kmeans_restarts": 30}
     tree = build_hierarchy(points, Options(**flags))
-    assert adjusted_rand_score(labels, tree.assignments[0]) > 0.99
-    assert tree.assignments.shape == (3, 240)
+    assert adjusted_rand_score(labels, tree.assignments[:, 0]) > 0.99
+    assert tree.assignments.shape == (240, 3)
     for lower, upper in ((0, 1), (1, 2)):
         parents = tree.levels[lower].parents
-        assert torch.equal(parents[tree.assignments[lower]], tree.assignments[upper])
+        assert torch.equal(parents[tree.assignments[:, lower]], tree.assignments[:, upper])
     assert tree.levels[2].parents is None
     for level in tree.levels:
         torch.testing.assert_close(level.prototypes.norm(dim=1), torch.ones(len(level.prototypes)))
@@ -72,7 +72,7 @@ def test_temperatures_are_eq_3(members, centre):
     for number, level in enumerate(tree.levels):
         per_image = number == 0 or members == "images"
         data = images if per_image else tree.levels[number - 1].prototypes.double().numpy()
-        owner = tree.assignments[number] if per_image else tree.levels[number - 1].parents
+        owner = tree.assignments[:, number] if per_image else tree.levels[number - 1].parents
         for c in range(len(level.prototypes)):
             of_cluster = data[(owner == c).numpy()]
             target = level.prototypes[c].double().numpy()
@@ -80,7 +80,7 @@ def test_temperatures_are_eq_3(members, centre):
                 if level.dropped:
                     continue
                 children = data if number == 0 else tree.levels[number - 1].prototypes.double().numpy()
-                parents = tree.assignments[0] if number == 0 else tree.levels[number - 1].parents
+                parents = tree.assignments[:, 0] if number == 0 else tree.levels[number - 1].parents
                 target = children[(parents == c).numpy()].mean(axis=0)
             expected = max(oracles.eq3_temperature(of_cluster, target, 10), hierarchy.MIN_TEMPERATURE)
             if len(of_cluster) > 1 or members == "images":
@@ -119,7 +119,7 @@ def test_small_clusters_are_dropped_and_their_images_move_to_the_nearest():
     assert bottom.dropped == 1
     assert len(bottom.prototypes) == 4
     assert (bottom.sizes >= 10).all()
-    assert tree.assignments[0, -1] == (bottom.prototypes @ loner[0]).argmax()
+    assert tree.assignments[-1, 0] == (bottom.prototypes @ loner[0]).argmax()
     assert bottom.parents.max() < len(tree.levels[1].prototypes)
     everyone = build_hierarchy(everything, Options(**{"num_prototypes": [5, 2], "min_cluster_size": 0}))
     assert len(everyone.levels[0].prototypes) == 5
@@ -129,7 +129,7 @@ def test_fewer_clusters_kept_than_the_level_above_asks_for():
     points, _ = blobs(clusters=3, per_cluster=30, spread=0.001)
     tree = build_hierarchy(points, Options(**{"num_prototypes": [8, 7], "min_cluster_size": 10}))
     assert len(tree.levels[1].prototypes) <= len(tree.levels[0].prototypes)
-    assert torch.equal(tree.levels[0].parents[tree.assignments[0]], tree.assignments[1])
+    assert torch.equal(tree.levels[0].parents[tree.assignments[:, 0]], tree.assignments[:, 1])
 
 
 def test_same_seed_same_tree():
@@ -244,18 +244,18 @@ def test_levels_that_do_not_fit_together_are_refused(tree):
         with pytest.raises(ValueError, match=reason):
             Hierarchy(levels, None)
     with pytest.raises(ValueError, match="3 levels and assignments of 2"):
-        Hierarchy(tree.levels, tree.assignments[:2])
+        Hierarchy(tree.levels, tree.assignments[:, :2])
     assert Hierarchy((top,), None).num_levels == 1
 
 
 def test_other_images_are_assigned_to_the_nearest_then_its_parents(tree):
     others = round_ones(count=50, dim=16, seed=3)
     found = tree.assign(others)
-    assert found.shape == (3, 50)
+    assert found.shape == (50, 3)
     for image, vector in enumerate(others):
         distances = [float((vector - prototype).square().sum()) for prototype in tree.levels[0].prototypes]
         number = distances.index(min(distances))
-        assert found[:, image].tolist() == tree.path(number)
+        assert found[image].tolist() == tree.path(number)
 
 
 def test_walk_agrees_with_plain_loops(tree):
@@ -263,7 +263,7 @@ def test_walk_agrees_with_plain_loops(tree):
     for level, of_level in enumerate(tree.levels):
         assert torch.equal(tree.sizes(level), of_level.sizes)
         for number in range(len(of_level.prototypes)):
-            members = [i for i in range(240) if tree.assignments[level, i] == number]
+            members = [i for i in range(240) if tree.assignments[i, level] == number]
             assert tree.members(level, number).tolist() == members
             assert len(members) == tree.sizes(level)[number]
             parent = None if level == 2 else int(of_level.parents[number])
@@ -284,8 +284,8 @@ def test_walk_agrees_with_plain_loops(tree):
 def test_tree_of_some_images_among_all(tree):
     images = torch.randperm(500, generator=torch.Generator().manual_seed(0))[:240]
     among = tree.over(images, 500)
-    assert among.assignments.shape == (3, 500)
-    assert torch.equal(among.assignments[:, images], tree.assignments)
+    assert among.assignments.shape == (500, 3)
+    assert torch.equal(among.assignments[images], tree.assignments)
     assert (among.assignments == -1).sum() == 3 * 260
     assert among.members(0, 0).tolist() == sorted(images[tree.members(0, 0)].tolist())
 
@@ -303,7 +303,7 @@ def test_embeddings_that_are_not_finite_are_counted(kind, values):
 class Embedded:
     """As `embed` returns it: features of any length."""
 
-    embeddings: np.ndarray
+    vectors: np.ndarray
 
 
 @pytest.mark.parametrize(
@@ -330,13 +330,13 @@ def test_vectors_of_any_length_are_brought_to_unit_length():
     expected = build_hierarchy(points, Options(**SMALL))
     lengths = torch.logspace(-20, 20, len(points))[:, None]
     long = Embedded((points * lengths).numpy())
-    before = long.embeddings.copy()
+    before = long.vectors.copy()
     found = build_hierarchy(long, Options(**SMALL))
     assert torch.equal(expected.assignments, found.assignments)
     for level, same in zip(expected.levels, found.levels, strict=True):
         torch.testing.assert_close(level.temperatures, same.temperatures)
     assert torch.equal(found.assign(long), expected.assign(points))
-    np.testing.assert_array_equal(long.embeddings, before)  # the caller's own
+    np.testing.assert_array_equal(long.vectors, before)  # the caller's own
 
 
 @pytest.mark.parametrize(

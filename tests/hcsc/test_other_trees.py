@@ -36,7 +36,7 @@ def test_clusters_are_those_of_the_features_and_prototypes_the_means_of_embeddin
     features = F.normalize(torch.eye(6)[groups] + 0.01 * unit(N, 6), dim=1)
     embeddings = unit(N, D, seed=3)  # which know nothing of the groups
     tree = build_hierarchy(embeddings, options(), features=features)
-    bottom, top = tree.assignments
+    bottom, top = tree.assignments.T
     for cluster in range(6):
         assert len(groups[bottom == cluster].unique()) == 1
         mean = F.normalize(embeddings[bottom == cluster].mean(dim=0), dim=0)
@@ -57,7 +57,7 @@ def test_temperatures_are_taken_among_embeddings(members, centre):
     chosen = options(temperature_members=members, temperature_centre=centre, temperature_scaling="none")
     tree = build_hierarchy(unit(N, D), chosen, features=unit(N, 20, seed=1))
     assert all(bool((level.temperatures > 0).all()) for level in tree.levels)
-    of_one = (tree.assignments[0] == 0).nonzero()[:, 0]
+    of_one = (tree.assignments[:, 0] == 0).nonzero()[:, 0]
     centre_of_one = unit(N, D)[of_one].mean(dim=0)
     if centre == "prototype":
         centre_of_one = F.normalize(centre_of_one, dim=0)
@@ -80,7 +80,7 @@ def test_coding_wants_features_where_they_are_clustered_and_nowhere_else():
 
 def labelled(count=N):
     classes = torch.arange(count) % 4
-    return torch.stack([classes, classes // 2])
+    return torch.stack([classes, classes // 2], dim=1)
 
 
 def test_true_labels_are_the_tree():
@@ -89,7 +89,7 @@ def test_true_labels_are_the_tree():
     tree = coding.cluster(0, unit(N, D), labels=labelled())
     assert torch.equal(tree.assignments, labelled())
     assert tree.levels[0].parents.tolist() == [0, 0, 1, 1]
-    for level, labels in zip(tree.levels, labelled(), strict=True):
+    for level, labels in zip(tree.levels, labelled().T, strict=True):
         torch.testing.assert_close(level.prototypes[1], F.normalize(unit(N, D)[labels == 1].mean(dim=0), dim=0))
     with pytest.raises(ValueError, match="`oracle_labels` is True; give `labels` if true"):
         coding.cluster(0, unit(N, D))
@@ -106,7 +106,7 @@ def test_temperatures_of_true_labels_are_the_presets(preset):
     assert (chosen.temperature_members, chosen.temperature_centre) == (
         ("children", "centroid") if preset == "official" else ("images", "prototype")
     )
-    for number, (level, labels) in enumerate(zip(tree.levels, labelled(), strict=True)):
+    for number, (level, labels) in enumerate(zip(tree.levels, labelled().T, strict=True)):
         for cluster in range(len(level.prototypes)):
             members = images[labels == cluster]
             centre = members.mean(axis=0)
@@ -123,7 +123,7 @@ def test_oracle_with_assigned_entries_leaves_out_every_false_negative_and_nothin
         options(num_prototypes=(4, 2), oracle_labels=True, entry_cluster="assignment", batch_negatives=False), D, N
     )
     coding.install(hierarchy_of_labels(unit(N, D), labelled(), coding.options), epoch=0)
-    classes = labelled()[0]
+    classes = labelled()[:, 0]
     first, second = torch.arange(24), torch.arange(24, 36)
     coding.step([unit(24, D)], [unit(24, D, seed=1)], first, epoch=0, step=0, labels=classes[first])
     coded = coding.step([unit(12, D)], [unit(12, D, seed=2)], second, epoch=0, step=1, labels=classes[second])
@@ -140,7 +140,7 @@ def test_assigned_entries_are_left_out_for_queries_of_their_images_cluster(tempe
     tree = coding.cluster(0, unit(N, D))
     index = torch.arange(24)
     coded = coding.step([unit(24, D, seed=1)], [unit(24, D, seed=2)], index, epoch=0, step=0)
-    for left_out, clusters in zip(coded.left_out(), tree.assignments, strict=True):
+    for left_out, clusters in zip(coded.left_out(), tree.assignments.T, strict=True):
         expected = clusters[index][:, None] == clusters[index][None]
         assert torch.equal(left_out, expected & ~torch.eye(24, dtype=torch.bool))
     shares = [coded.parts[f"left_out_{level}"].item() for level in range(2)]
@@ -153,7 +153,7 @@ def test_new_tree_moves_the_entries_of_the_queue():
     index = torch.arange(24)
     coding.step([unit(24, D, seed=1)], [unit(24, D, seed=2)], index, epoch=0, step=0)
     other = coding.cluster(1, unit(N, D, seed=9))
-    assert torch.equal(coding.queue.clusters[:, : len(index)], other.assignments[:, index])
+    assert torch.equal(coding.queue.clusters[:, : len(index)], other.assignments[index].T)
 
 
 def test_entries_without_an_image_have_their_nearest_cluster():

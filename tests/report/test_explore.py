@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from benchmarks.browser import chromium
-from solo_hcsc.data.cells import as_cell, from_cell
+from solo_hcsc.cells import as_cell, from_cell
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.report import explore

@@ -360,4 +360,4 @@ def test_run_loads_with_the_options_it_was_trained_with(custom, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"query_cluster": None}))
     model = load_method(only(tmp_path, "*.ckpt"))
     assert model.options.query_cluster == "cosine"
-    assert model.coding.tree.assignments.shape == (2, 0)
+    assert model.coding.tree.assignments.shape == (0, 2)

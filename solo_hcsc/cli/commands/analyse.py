@@ -26,7 +26,7 @@ from solo_hcsc.training.settings import Wandb, check_wandb
 if TYPE_CHECKING:
     import numpy as np
 
-    from solo_hcsc.evaluation.clusters import Subject
+    from solo_hcsc.evaluation.analysed import Analysed
     from solo_hcsc.report.charts import Curves
     from solo_hcsc.report.figures import Picture
 
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> None:
     images = ImageSource.of_run(flags, trained)
     images.with_split(flags.split)
 
-    from solo_hcsc.evaluation.clusters import Subject
+    from solo_hcsc.evaluation.analysed import Analysed
     from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.results import versions
@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> None:
     source = choose_labels(images, flags, trained)
     if source.no_labels and flags.label_hierarchy is not None:
         raise UserError(f"--label_hierarchy {flags.label_hierarchy}: there are no classes to group; leave it out")
-    subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    subject = Analysed.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
     if subject.images < FEWEST:
         raise UserError(f"--{flags.split}_dir: {subject.images} images are too few to analyse; give at least {FEWEST}")
     encoder, names = subject.frozen.encoder, subject.classes
@@ -104,8 +104,8 @@ def run(argv: Sequence[str]) -> None:
 
 
 def look(
-    subject: "Subject", flags: Settings, history: "Curves", knows_chance: bool
-) -> "tuple[Subject, list[Picture], dict[str, Any]]":
+    subject: "Analysed", flags: Namespace, history: "Curves", knows_chance: bool
+) -> "tuple[Analysed, list[Picture], dict[str, Any]]":
     """Draw all pictures and return the numbers behind them; `knows_chance`: the history is of the same classes.
 
     The first value is the subject with the images that could be read.
@@ -113,7 +113,7 @@ def look(
     import numpy as np
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.clusters import clusters_by_level, same_class_share
+    from solo_hcsc.evaluation.clusters import same_class_share
     from solo_hcsc.report.charts import show_history
     from solo_hcsc.report.gallery import Thumbnails
     from solo_hcsc.report.maps import by_class, by_cluster, show_maps
@@ -124,7 +124,7 @@ def look(
     if tree is None:
         print("the checkpoint carries no tree: no pictures of prototypes and left-out negatives")
     subject, features, clustered, classes = subject.embed(take(Loading, flags))
-    by_level = [] if tree is None else clusters_by_level(tree.hierarchy, clustered)
+    by_level = [] if tree is None else list(tree.hierarchy.assign(clustered).numpy().T)
     sample = np.random.default_rng(flags.seed).permutation(subject.images)[: flags.points]
     numbers: dict[str, Any] = {}
     pictures = show_history(history, same_class_share(classes) if names and knows_chance else None, numbers)
@@ -146,7 +146,7 @@ def look(
 
 
 def compare_clusters(
-    subject: "Subject",
+    subject: "Analysed",
     features: "np.ndarray",
     by_level: "list[np.ndarray]",
     classes: "np.ndarray",
@@ -165,7 +165,10 @@ def compare_clusters(
     if subject.classes:
         labels = labels_by_level(classes, subject.levels)
         kmeans, found = score_kmeans(features, len(subject.classes), seed, labels)
-        rows = score_tree(subject.tree.hierarchy, by_level, labels) if subject.tree else []
+        rows = []
+        if subject.tree:
+            prototypes = [len(level.prototypes) for level in subject.tree.hierarchy.levels]
+            rows = score_tree(prototypes, np.stack(by_level, axis=1), labels)
         return show_agreement([*rows, kmeans], subject.groups, numbers), found
     if subject.tree:
         return [], np.empty(0, int)

@@ -2,17 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features
 from solo_hcsc.cli.parser import Parser
-from solo_hcsc.data.settings import check_label_hierarchy
-from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import Settings, at_least, take
-from solo_hcsc.tables import score, table
+from solo_hcsc.settings import at_least, take
 
 
 def run(argv: Sequence[str]) -> None:
@@ -21,33 +18,22 @@ def run(argv: Sequence[str]) -> None:
     source = evaluated_images(flags).with_split(flags.split)
 
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.clusters import (
-        PAPER,
-        Subject,
-        clusters_by_level,
-        labels_by_level,
-        score_kmeans,
-        score_tree,
-        score_whole_tree,
-    )
+    from solo_hcsc.evaluation.analysed import Analysed
+    from solo_hcsc.evaluation.clusters import check_ks, clustering, compare_tree
     from solo_hcsc.evaluation.features import FeatureSettings, tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
-    from solo_hcsc.runs.results import Result, result_file
+    from solo_hcsc.runs.results import result_file
 
     started = time.monotonic()
     import_faiss("this evaluation clusters")
-    subject = Subject.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
-    ks = list(dict.fromkeys(flags.k or [len(subject.classes)]))
-    if max(ks) > subject.images:
-        raise UserError(f"--k {max(ks)}: there are only {subject.images} images to cluster")
+    subject = Analysed.load(take(FeatureSettings, flags), source, flags.split, flags.label_hierarchy)
+    ks = flags.k or [len(subject.classes)]
+    check_ks(ks, subject.images)
     encoder, tree = subject.frozen.encoder, subject.tree
     if tree is None and encoder.trained_with.get("method") == "hcsc":
-        note(
-            f"{encoder.checkpoint} carries no tree, since it is from before the run's first clustering; only "
-            "k-means is compared"
-        )
-    variant = "-projector" if flags.features == "projector" else ""
-    variant += "-val" if flags.split == "val" else ""
+        early = "since it is from before the run's first clustering; only k-means is compared"
+        note(f"{encoder.checkpoint} carries no tree, {early}")
+    variant = "-projector" * (flags.features == "projector") + "-val" * (flags.split == "val")
     file = result_file(encoder.checkpoint, f"clustering{variant}", source)
 
     print(encoder.taken)
@@ -56,71 +42,20 @@ def run(argv: Sequence[str]) -> None:
         f"{subject.images} {flags.split} images, {subject.frozen.device}",
         flush=True,
     )
-    subject, embeddings, clustered, classes = subject.embed(take(Loading, flags))
-    labels = labels_by_level(classes, subject.levels)
-    rows = [score_kmeans(embeddings, k, flags.seed, labels)[0] for k in ks]
-    levels, whole = [], None
-    if tree is not None:
-        found = clusters_by_level(tree.hierarchy, clustered)
-        levels = score_tree(tree.hierarchy, found, labels)
-        whole = score_whole_tree(found, levels, labels)
-    rows += levels
-
-    settings = {
-        "k": ks[0],
-        "features": flags.features,
-        "split": flags.split,
-        "seed": flags.seed,
-        "kmeans_iterations": PAPER.kmeans_iterations,
-        "kmeans_restarts": PAPER.kmeans_restarts,
-        "kmeans_points": PAPER.kmeans_points,
-        "label_hierarchy": str(subject.label_hierarchy) if subject.label_hierarchy else None,
-        "label_groups": subject.groups,
-        "all": rows,
-        "tree": whole,
-    }
-    metrics: dict[str, float] = {name: rows[0][name] for name in ("nmi", "ami", "accuracy") if name in rows[0]}
-    seconds = time.monotonic() - started
-    result = Result("clustering", metrics, settings, subject.description, method=flags.method, seconds=seconds)
+    subject, images, clusters = subject.embed_labelled(take(Loading, flags))
+    prototypes = [len(level.prototypes) for level in tree.hierarchy.levels] if tree else None
+    told = {"seed": flags.seed, "label_hierarchy": subject.levels, "prototypes": prototypes}
+    result = clustering(images, clusters, ks, **told)
+    own = {"features": flags.features, "split": flags.split, "label_hierarchy": subject.label_hierarchy}
+    seconds, settings = time.monotonic() - started, {**result.settings, **own}
+    result = replace(result, settings=settings, data=subject.description, method=flags.method, seconds=seconds)
     result.of(encoder, Invocation("clustering", tuple(argv))).save(file)
-    header = ["clusters", "NMI", "AMI", "accuracy", *(f"AMI, {count} groups" for count in subject.groups)]
-    print(table(header, map(scores, rows)))
-    if whole is not None:
-        names = [f"{len(subject.classes)} classes", *(f"{count} groups" for count in subject.groups)]
-        print(f"\n{compare_tree(whole, levels, names)}\n")
+    print(result.table() + (f"\n\n{compare_tree(result)}\n" if settings["tree"] else ""))
     print(f"result in {file}")
     tell_skipped(subject.skipped, subject.images + len(subject.skipped))
 
 
-def scores(row: dict[str, Any]) -> list[str]:
-    accuracy = score(row["accuracy"]) if "accuracy" in row else "-"
-    return [row["name"], score(row["nmi"]), score(row["ami"]), accuracy, *map(score, row["ami_levels"])]
-
-
-def compare_tree(whole: dict[str, Any], levels: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
-    """Compare the tree with each level of the labels, which `labels` names: its purities, and the AMI of its levels.
-
-    With several levels of labels, a star marks the one that a level of the tree agrees best with, and a sentence says
-    whether it is the one of the same number.
-    """
-    header = ["tree against", "dendrogram purity", "leaf purity", *(f"AMI, level {row['level']}" for row in levels)]
-    columns = [[whole[name], *whole[f"{name}_levels"]] for name in ("dendrogram_purity", "leaf_purity")]
-    columns += [[row["ami"], *row["ami_levels"]] for row in levels]
-    cells = [list(map(score, column)) for column in columns]
-    if len(labels) == 1:
-        return table(header, zip(labels, *cells, strict=True))
-    best = list(enumerate(whole["best_labels"], start=1))
-    for level, chosen in best:
-        cells[level + 1][chosen - 1] += " *"
-    said = ", ".join(f"level {level} with the {labels[chosen - 1]}" for level, chosen in best)
-    same = [level == chosen for level, chosen in best[: len(labels)]]
-    return (
-        f"{table(header, zip(labels, *cells, strict=True))}\n"
-        f"* The tree agrees best at {said}: {sum(same)} of {len(same)} with the labels' level of the same number."
-    )
-
-
-def parse(argv: Sequence[str]) -> Settings:
+def parse(argv: Sequence[str]) -> Namespace:
     parser = Parser(
         "clustering",
         "Agreement (NMI, AMI, accuracy) with labels of k-means on a frozen encoder's embeddings, and of the tree of "

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from solo_hcsc.cli.flags import check_frozen, embed_parser
-from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import find_run
-from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.files import check_folder_to_write, folder_written_whole
+from solo_hcsc.errors import UserError
+from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.runs.images import check_splits, choose_labels, embedded_images
 from solo_hcsc.settings import Settings, take
 
@@ -19,9 +18,11 @@ def run(argv: Sequence[str]) -> None:
     source = embedded_images(flags, files.settings)
     check_splits(source, flags.split)
 
+    import numpy as np
+
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.features import tell_skipped
-    from solo_hcsc.report.explore import is_page, write_page
+    from solo_hcsc.report.explore import check_place, explore
     from solo_hcsc.runs.run import Run
 
     opened, loading = Run(files, flags.encoder, flags.encoder_args), take(Loading, flags)
@@ -29,29 +30,19 @@ def run(argv: Sequence[str]) -> None:
     embedder = opened.embedder(source, split=flags.split, accelerator=flags.accelerator)
     if embedder.tree is None:
         raise UserError(f"{opened.why_no_tree()}; give a later checkpoint of a `pretrain --method hcsc` run")
-    check(source, flags)
     images = len(embedder.images)
     print(embedder.encoder.taken)
     print(f"{images} images, {embedder.encoder.name}, {embedder.device}", flush=True)
-    with folder_written_whole(flags.out, is_page) as folder:
-        found = embedder.stream(loading, lambda vectors: None)
-        dataset = embedder.images.without(found.skipped).dataset
-        nodes = write_page(folder, found, dataset, loading, flags.title or name_of(source, flags.split))
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    print(f"{len(found)} images in {nodes} clusters, {size / 1e6:.1f} MB; open {flags.out / 'index.html'}")
+    check_place(flags.out, embedder.origin)
+    found = embedder.stream(loading, lambda vectors: None)
+    dataset = embedder.images.without(found.skipped).dataset
+    taken = {"batch_size": flags.batch_size, "num_workers": flags.num_workers}
+    folder = explore(found, out=flags.out, title=flags.title, images=dataset, **taken)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    levels = np.transpose(found.clusters)  # type: ignore[arg-type]
+    nodes = sum(len(np.unique(level)) for level in levels)
+    print(f"{len(found)} images in {nodes} clusters, {size / 1e6:.1f} MB; open {folder / 'index.html'}")
     tell_skipped(found.skipped, images)
-
-
-def check(source: ImageSource, flags: Settings) -> None:
-    """Refuse a page inside the folder of images."""
-    images = source.folder(flags.split) if source.in_folders else None
-    if images is not None and flags.out.resolve().is_relative_to(images.resolve()):
-        raise UserError(f"--out {flags.out}: is among the images of {images}; give a folder outside of it")
-
-
-def name_of(source: ImageSource, split: str) -> str:
-    """Return the name of the images, for the title."""
-    return on_one_line(source.folder(split).resolve().name) if source.in_folders else source.dataset
 
 
 def parse(argv: Sequence[str]) -> Settings:

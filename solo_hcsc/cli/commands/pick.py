@@ -4,62 +4,46 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.commands._labelling import (
-    check_labels,
-    features_of,
-    next_command,
-    of_readable,
-    picks_from_run,
-    read_labels,
-)
+from solo_hcsc.cli.features import compute, find_images, picks_from_run, prepare
 from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
-from solo_hcsc.data.cells import as_cell
+from solo_hcsc.cli.next_command import next_command
 from solo_hcsc.errors import UserError
-from solo_hcsc.files import check_folder_to_write, written_together
-from solo_hcsc.runs.images import check_embedded
+from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import Settings, at_least
-
-COLUMNS = ("rank", "path", "label", "reason")
+from solo_hcsc.trees.label_files import check_labels, read_labels
 
 
 def run(argv: Sequence[str]) -> None:
     """Check, pick, and write the file."""
     flags = parse(argv)
-    check_embedded(flags, flags.split)
-    check_labels("--already", flags.already)
+    files, source = find_images(flags, flags.split)
+    check_labels(flags.already, "already")
 
-    from solo_hcsc.evaluation.embedding import Embedder
     from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
+    from solo_hcsc.runs.run import Run
     from solo_hcsc.trees.picking import pick
 
     import_faiss("pick clusters")
-    embedder = Embedder.load(flags)
-    paths = embedder.paths()
-    already = read_labels("--already", flags.already, paths)
-    left = len(paths) - len(already)
+    opened = Run(files, flags.encoder, flags.encoder_args)
+    embedder = prepare(opened, source, flags, flags.split)
+    already = read_labels(flags.already, embedder.images.paths, "already")
+    images = len(embedder.images)
+    left = images - len(already)
     if flags.budget > left:
         raise UserError(f"--budget {flags.budget}: there are only {left} images to choose from")
-    embedder, features, clusters = features_of(embedder, flags, picks_from_run(embedder, flags))
-    paths = embedder.paths()
-    picks = pick(features, flags.budget, sorted(of_readable(embedder, already)), flags.way, clusters)
-    with (
-        written_together(flags.out.parent, [flags.out.name]) as (part,),
-        part.open("w", encoding="utf-8", newline="") as file,
-    ):
-        rows = csv.writer(file)
-        rows.writerow(COLUMNS)
-        rows.writerows(
-            (rank, as_cell(paths[one.image]), "", as_cell(one.reason)) for rank, one in enumerate(picks, start=1)
-        )
+    if picks_from_run(opened, flags):
+        embedder = prepare(opened, source, flags, flags.split, tree=True)
+    found = compute(embedder, flags)
+    labelled = [path for path in found.paths if path in already]
+    picks = pick(found, flags.budget, labelled, flags.way, found.clusters)
+    picks.save(flags.out)
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
-    print(f"{len(picks)} of {len(paths)} images to label{few}, the most informative first: {flags.out}")
-    files = [*flags.already, flags.out]
-    line = next_command(
-        "spread", flags, ("budget", "out", "way", "tree", "already"), "--labels", *files, "--out", "labels"
-    )
+    print(f"{len(picks)} of {len(found)} images to label{few}, the most informative first: {flags.out}")
+    more = "--labels", *flags.already, flags.out, "--out", "labels"
+    line = next_command("spread", flags, ("budget", "out", "way", "tree", "already"), *more)
     print(f"fill in its column label, then: {line}")
-    tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
+    tell_skipped(found.skipped, images)
 
 
 def check_file(file: Path) -> None:

@@ -4,109 +4,57 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from solo_hcsc.cli.commands._labelling import check_labels, features_of, next_command, of_readable, read_labels
+from solo_hcsc.cli.features import compute, find_images, prepare
 from solo_hcsc.cli.flags import check_frozen, embed_parser
-from solo_hcsc.data.cells import as_cell
-from solo_hcsc.errors import UserError
-from solo_hcsc.files import check_folder_to_write, written_together
-from solo_hcsc.runs.images import check_embedded
+from solo_hcsc.cli.next_command import next_command
+from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import SHARE, Settings
 from solo_hcsc.tables import table
+from solo_hcsc.trees.label_files import check_enough, check_labels, read_labels
 
 if TYPE_CHECKING:
-    import numpy as np
-
-NAMES = ("labels.csv", "labels.parquet")
+    from solo_hcsc.encoders.embedding import Embeddings
+    from solo_hcsc.trees.spreading import Spread
 
 
 def run(argv: Sequence[str]) -> None:
     """Check, spread, and write the files together."""
     flags = parse(argv)
-    check_embedded(flags, flags.split)
-    check_labels("--labels", flags.labels)
+    files, source = find_images(flags, flags.split)
+    check_labels(flags.labels)
 
-    import numpy as np
-
-    from solo_hcsc.evaluation.embedding import Embedder
     from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
-    from solo_hcsc.trees.spreading import spread
+    from solo_hcsc.runs.run import Run
+    from solo_hcsc.trees.spreading import NAMES, spread
 
     import_faiss("spread clusters")
-    embedder = Embedder.load(flags)
-    paths = embedder.paths()
-    given = {number: label for number, label in read_labels("--labels", flags.labels, paths).items() if label}
-    check(given, flags)
-    embedder, features, _ = features_of(embedder, flags)
-    paths, given = embedder.paths(), of_readable(embedder, given)
-    check(given, flags)
-    names, classes = np.unique(list(given.values()), return_inverse=True)
-    shares = spread(features, list(given), classes)
-    write(flags, paths, names, shares, given)
-    left = len(paths) - round(flags.abstain * (len(paths) - len(given)))
-    print(f"{len(given)} labels spread to {left} of {len(paths)} images: {', '.join(NAMES)} in {flags.out}")
-    report(embedder.labels(), names, shares, features, np.array(list(given)), classes)
-    more = ("--already", *flags.labels, "--budget", len(given), "--out", "more.csv")
-    print(
-        f"to label more images where it helps most: {next_command('pick', flags, ('labels', 'out', 'abstain'), *more)}"
-    )
-    tell_skipped(embedder.skipped, embedder.images + len(embedder.skipped))
+    embedder = prepare(Run(files, flags.encoder, flags.encoder_args), source, flags, flags.split)
+    labels = {path: label for path, label in read_labels(flags.labels, embedder.images.paths).items() if label}
+    check_enough(labels, flags.labels)
+    found = compute(embedder, flags)
+    labels = {path: labels[path] for path in found.paths if path in labels}
+    check_enough(labels, flags.labels)
+    result = spread(found, labels, abstain=flags.abstain)
+    result.save(flags.out)
+    told = sum(label is not None for label in result.labels)
+    print(f"{len(labels)} labels spread to {told} of {len(found)} images: {', '.join(NAMES)} in {flags.out}")
+    report(found, result)
+    more = "--already", *flags.labels, "--budget", len(labels), "--out", "more.csv"
+    line = next_command("pick", flags, ("labels", "out", "abstain"), *more)
+    print(f"to label more images where it helps most: {line}")
+    tell_skipped(found.skipped, len(embedder.images))
 
 
-def check(given: dict[int, str], flags: Settings) -> None:
-    """Refuse labels that are missing or all the same."""
-    files = " ".join(map(str, flags.labels))
-    if not given:
-        raise UserError(f"--labels {files}: no label is filled in; write classes into its column label")
-    if len({*given.values()}) == 1:
-        raise UserError(
-            f"--labels {files}: all {len(given)} labels are {min(given.values())!r}; give at least two classes"
-        )
-
-
-def write(flags: Settings, paths: list[str], names: "np.ndarray", shares: "np.ndarray", given: dict[int, str]) -> None:
-    """Write both files: path, label, confidence, and whether the label was given; no label for the least sure ones."""
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    confidence, known = shares.max(axis=1), np.isin(np.arange(len(paths)), list(given))
-    order = np.argsort(np.where(known, np.inf, confidence), kind="stable")
-    unsure = order[: round(flags.abstain * (len(paths) - len(given)))]
-    labels = pa.array(names[shares.argmax(axis=1)], pa.string(), mask=np.isin(np.arange(len(paths)), unsure))
-    rows = pa.table({"path": paths, "label": labels, "confidence": confidence.round(4), "given": known})
-    cells = {name: [one and as_cell(one) for one in rows[name].to_pylist()] for name in ("path", "label")}
-    with written_together(flags.out, NAMES) as (text, binary):
-        csv.write_csv(pa.table(cells | {name: rows[name] for name in rows.column_names[2:]}), text)
-        parquet.write_table(rows, binary)
-
-
-def report(
-    truth: list[str | None] | None,
-    names: "np.ndarray",
-    shares: "np.ndarray",
-    features: "np.ndarray",
-    known: "np.ndarray",
-    classes: "np.ndarray",
-) -> None:
+def report(found: "Embeddings", result: "Spread") -> None:
     """Print the accuracy on the other images beside that of KNN, where class folders tell the true classes."""
-    import numpy as np
+    from solo_hcsc.trees.spreading import compare_with_truth
 
-    from solo_hcsc.hcsc.kmeans import normalise
-    from solo_hcsc.trees.spreading import accuracy, knn_shares
-
-    if truth is None or not {*names.tolist()} <= {*truth}:
-        return
-    numbers = {name: number for number, name in enumerate(names.tolist())}
-    right = np.array([numbers.get(name or "", -1) for name in truth])
-    others = np.setdiff1d(np.flatnonzero([name is not None for name in truth]), known)
-    if not len(others):
-        return
-    unit = normalise(features)
-    ways = {"spread": shares[others], "knn": knn_shares(unit[others], unit[known], classes, len(names))}
-    rows = [(way, *(f"{accuracy(own, right[others], part):.1f}" for part in (1, 0.5))) for way, own in ways.items()]
-    print(f"accuracy in % on the other {len(others)} images, by their class folders:")
-    print(table(("", "all", "surest half"), rows))
+    others, accuracies = compare_with_truth(result, found.vectors, found.names)
+    if others:
+        rows = [(way, *(f"{value:.1f}" for value in both)) for way, both in accuracies.items()]
+        print(f"accuracy in % on the other {others} images, by their class folders:")
+        print(table(("", "all", "surest half"), rows))
 
 
 def parse(argv: Sequence[str]) -> Settings:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from solo_hcsc.cli.commands.knn import evaluate
 from solo_hcsc.cli.flags import check_features, knn_parser
 from solo_hcsc.data.source import DATASETS, ImageSource, check_folder
 from solo_hcsc.encoders.recorded import flags_of_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import Settings, take
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -24,19 +24,11 @@ def run(argv: Sequence[str]) -> None:
         check_folder("data_dir", flags.data_dir)
     source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
-    from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.evaluation.features import FeatureSettings
-    from solo_hcsc.evaluation.knn import Voting, evaluate
+    from solo_hcsc.evaluation.knn import zeroshot
 
     if pretrained_on(trained, source):
         note("the encoder was pretrained on this data set; give another one for a zero-shot accuracy")
-    settings = (
-        take(FeatureSettings, flags, features="backbone"),
-        flags.features,
-        take(Voting, flags),
-        take(Loading, flags),
-    )
-    evaluate(*settings, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
+    evaluate(zeroshot, flags, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
 
 
 def read_sets(source: ImageSource, transform: Callable) -> "tuple[Dataset, Dataset]":
