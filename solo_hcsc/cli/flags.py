@@ -9,9 +9,9 @@ from typing import Any
 
 from solo_hcsc.cli.parser import FLAGS, Parser, in_flags
 from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, check_colours, check_skipping
-from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError, UserError
+from solo_hcsc.evaluation.protocols import CHECKPOINT, check_checkpoint, check_labelled
 from solo_hcsc.hcsc.options import PRESETS, Options
 from solo_hcsc.methods.settings import OWN
 from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, ONE, POSITIVE, Setting, Settings, arguments, below, rows_of
@@ -57,94 +57,17 @@ def add_evaluated_images_flags(parser: Parser) -> Any:
     return group
 
 
-def add_trainer_flags(parser: Parser, max_epochs: int) -> None:
-    """Add Lightning 2's Trainer flags, and the spellings that scripts for Lightning 1 use."""
-    add(parser.add_argument_group("devices (Lightning)"), *DEVICES)
-    add(parser.add_argument_group("training loop (Lightning)"), *training.LOOP)
-    parser.change("max_epochs", default=max_epochs)
-
-
-def add_record_flags(parser: Parser, best: tuple[str, ...]) -> Any:
-    """Add the flags for what a run writes; `best`: the metrics that --keep_best takes."""
-    group = parser.add_argument_group("records")
-    add(group, *training.records(best))
-    add_wandb_flags(parser, "name of the run, in file names and wandb")
-    return group
-
-
 def add_wandb_flags(parser: Parser, name: str = "name of the run") -> None:
     add(parser.add_argument_group("Weights & Biases"), *training.wandb(name))
-
-
-def add_resume_flags(group: Any) -> None:
-    """Add the flags of a run that can find its own checkpoint."""
-    add(group, *training.RESUME)
-
-
-def add_linear_flags(parser: Parser) -> None:
-    """Add the flags of solo-learn's linear evaluation."""
-    add(
-        parser.add_argument_group("linear"),
-        *FOREIGN,
-        Setting("patch_size", int, 16, None, HIDDEN),
-        *training.optimiser("learning rate", ("sgd", "lars", "adam"), "reduce"),
-        Setting("min_lr", float, 0.0, None, "where warmup_cosine ends"),
-        Setting("warmup_start_lr", float, 0.0, None, "where warmup_cosine starts"),
-        Setting("warmup_epochs", int, 10, NOT_NEGATIVE, "epochs of linear warm-up in warmup_cosine"),
-        training.DECAY_STEPS,
-    )
-    parser.hide("classifier_lr")
-
-
-def probe_parser(
-    command: str, description: str, defaults: dict[str, Any], best: str = "val_acc1", images: str = ""
-) -> Parser:
-    """Build the parser of a command that trains a classifier on an encoder, with a protocol's defaults."""
-    parser = Parser(command, description, f"--pretrained_feature_extractor PATH {images}[flags]")
-    add_checkpoint_flags(parser)
-    add_evaluated_images_flags(parser)
-    add_linear_flags(parser)
-    add_trainer_flags(parser, max_epochs=100)
-    add_record_flags(parser, best=(best,))
-    parser.hide("no_labels")
-    for name, value in defaults.items():
-        parser.change(name, default=value)
-    return parser
-
-
-def add_cache_flag(parser: Parser) -> None:
-    told = "compute each image's features once, without augmentation: quick, and marked so in the tables"
-    add(parser.add_argument_group("linear"), Setting("cache_features", bool, False, None, told))
-
-
-def without_folders(parser: Parser, dataset: str, data_dir: Path, meaning: str) -> None:
-    """Adapt the flags to a data set that is not laid out in a folder for each class."""
-    parser.change("dataset", choices=[dataset], default=dataset)
-    parser.change("data_dir", default=data_dir, help=meaning)
-    parser.hide("train_dir", "val_dir", "class_level")
-
-
-def refuse_folders(flags: Settings, instead: str) -> None:
-    """Refuse the flags that `without_folders` hides."""
-    for name in ("train_dir", "val_dir", "class_level"):
-        if getattr(flags, name) is not None:
-            raise UserError(f"--{name}: --dataset {flags.dataset} has no such folder; {instead}")
 
 
 # ---- checkpoints to evaluate ----
 
 
-_CHECKPOINT = (
-    "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or weights "
-    "of torchvision or timm"
-)
-
-
 def add_checkpoint_flags(parser: Parser) -> Any:
     """Add the flags that choose a checkpoint, for every evaluation."""
     group = parser.add_argument_group("encoder")
-    group.add_argument("--pretrained_feature_extractor", type=Path, help=_CHECKPOINT)
-    group.add_argument("--method", help="what made the checkpoint, for the tables, where no args.json beside it tells")
+    add(group, *CHECKPOINT)
     return group
 
 
@@ -182,7 +105,7 @@ def embed_parser(
     """Build the parser of `embed` and of others that read any images; without the flags for what they write."""
     parser = Parser(command, description, usage)
     group = parser.add_argument_group("encoder")
-    group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=_CHECKPOINT)
+    group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=CHECKPOINT[0].help)
     add_feature_flags(parser, group)
     split = "which images, where the data set has both"
     add(parser.add_argument_group("data"), Setting("split", ("train", "val"), "train", None, split))
@@ -247,22 +170,6 @@ def add_split_flags(group: Any, split: str, seed: str) -> None:
         Setting("seed", int, 5, below(2**31), seed),
         Setting("label_hierarchy", Path, None, None, told),
     )
-
-
-def check_labelled_checkpoint(flags: Settings) -> None:
-    """Refuse an evaluation without a checkpoint or without labels."""
-    check_checkpoint(flags)
-    check_labelled(flags)
-
-
-def check_checkpoint(flags: Settings) -> None:
-    if flags.pretrained_feature_extractor is None:
-        raise UserError("--pretrained_feature_extractor is missing: the checkpoint to evaluate")
-
-
-def check_labelled(flags: Settings) -> None:
-    if flags.no_labels:
-        raise UserError("--no_labels: an evaluation needs labels; leave it out")
 
 
 def check_features(flags: Settings) -> None:
