@@ -86,6 +86,14 @@ def pretrain(
     Raises:
         ArgumentError: for an unknown setting, a value outside its bounds, or settings that do not go together.
         UserError: where the images or the machine do not allow it, or the loss is not finite.
+
+    Example:
+        >>> run = pretrain("photos/train", "photos/val", encoder="timm/resnet18", epochs=50)  # doctest: +SKIP
+        >>> run.method, run.folder  # doctest: +SKIP
+        ('hcsc', PosixPath('trained_models/hcsc/2v8gqk1d'))
+        >>> pretrain("photos", batchsize=64)
+        Traceback (most recent call last):
+        solo_hcsc.errors.ArgumentError: unknown setting `batchsize`: did you mean batch_size?
     """
     given = {"data_dir": train, "method": method, "encoder": encoder, "max_epochs": epochs, "batch_size": batch_size}
     given |= {"checkpoint_dir": out} | ({} if val is None else {"val_dir": Path(val).absolute()})

@@ -207,7 +207,7 @@ def test_processes_that_would_go_on_from_different_steps_stop(tmp_path, monkeypa
     monkeypatch.setattr(saving.dist, "all_gather_object", gather)
     strategy = SimpleNamespace(broadcast=lambda value: value)
     trainer = SimpleNamespace(strategy=strategy, global_step=8, world_size=2)
-    with pytest.raises(UserError, match=r"different steps \(8 0\); --checkpoint_dir must be a folder that all"):
+    with pytest.raises(UserError, match=r"different steps \(8 0\); `checkpoint_dir` must be a folder that all"):
         saving.Checkpoints(None, tmp_path, {}, None, None).on_train_start(trainer, None)
 
 
