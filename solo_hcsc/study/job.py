@@ -12,10 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import Ended, UserError
 from solo_hcsc.files import read_json, write_whole
 from solo_hcsc.interrupts import is_interrupt, raise_again_what_finalisers_swallow
-from solo_hcsc.launch import is_main_process, refuse, stop
+from solo_hcsc.launch import end_of, is_main_process
 from solo_hcsc.progress import Reporter, listen
 from solo_hcsc.quiet import quiet
 from solo_hcsc.settings import Settings
@@ -23,7 +23,7 @@ from solo_hcsc.settings import Settings
 # The functions that a job may call. Each module has `settle(function, settings)`, which fills in defaults and refuses
 # what is wrong, and `call(function, settings)`, which does the work and writes what it found.
 FUNCTIONS = {
-    "pretrain": "solo_hcsc.cli.commands._jobs",
+    "pretrain": "solo_hcsc.study.pretraining",
     "knn": "solo_hcsc.cli.commands._jobs",
     "linear": "solo_hcsc.cli.commands._jobs",
     "clustering": "solo_hcsc.cli.commands._jobs",
@@ -127,13 +127,14 @@ def main() -> None:
     quiet()
     listen(_Printed())
     try:
-        read_job(Path(sys.argv[1])).call()
+        return read_job(Path(sys.argv[1])).call()
     except UserError as error:
-        refuse(str(error), error.alone)
+        end = error
     except BaseException as error:
-        if not isinstance(error, SystemExit) and is_interrupt(error):
-            stop("interrupted", 130)
-        raise
+        if isinstance(error, SystemExit) or not is_interrupt(error):
+            raise
+        end = Ended("interrupted", 130)
+    sys.exit(end_of(end, str(end)))
 
 
 if __name__ == "__main__":

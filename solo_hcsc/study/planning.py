@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +14,10 @@ from solo_hcsc.progress import unheard
 from solo_hcsc.settings import Settings
 from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.study.asked import FEWEST_TO_ANALYSE, Evaluations, by_name, check_test_images, usual
-from solo_hcsc.study.job import FUNCTIONS, Job, plain
+from solo_hcsc.study.job import Job, plain
 from solo_hcsc.study.runner import Evaluation, Variant, check_same_images, finished_runs
 from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said
+from solo_hcsc.training.pretraining import check_images as check_images_of_pretraining
 
 MANY = 2**31  # images of a data set that has not been looked at
 KINDS = {
@@ -72,7 +72,7 @@ def checked(name: str, settings: Mapping[str, Any]) -> CheckedRow:
             if images < found.batch_size and "batch_size" not in found.typed:
                 settings["batch_size"] = max(1, images // 4)
                 found = Job("pretrain", settings).settle()
-            import_module(FUNCTIONS["pretrain"]).check_images(found, images)
+            check_images_of_pretraining(found, images)
     return CheckedRow(Variant(name, settings, found.max_epochs, name), found)
 
 

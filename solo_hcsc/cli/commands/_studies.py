@@ -1,7 +1,6 @@
 """The flags of compare and ablate, and from their words to values; no command itself."""
 
 import shlex
-from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -105,7 +104,7 @@ def comparison_parser() -> Parser:
     return parser
 
 
-def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
+def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Settings, list[str]]:
     """Split a command line into the comparison's own flags and the words of pretraining."""
     quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS, *ON_REQUEST)]
     typed = list(argv)
@@ -123,7 +122,7 @@ def names_in(typed: Iterable[str]) -> list[str]:
     return [word[2:].partition("=")[0] for word in typed if word.startswith("--")]
 
 
-def in_quotes(flags: Namespace, name: str) -> list[str]:
+def in_quotes(flags: Settings, name: str) -> list[str]:
     """Return the words that are given in quotes for a method or an evaluation."""
     try:
         return shlex.split(getattr(flags, name))
@@ -150,12 +149,12 @@ def pretraining(row: str, typed: Sequence[str], test_dir: Path | None) -> Settin
     return flags
 
 
-def evaluations(flags: Namespace) -> dict[str, dict[str, Any] | None]:
+def evaluations(flags: Settings) -> dict[str, dict[str, Any] | None]:
     """Return the evaluations that are asked for with the settings in quotes; None for the usual ones."""
     return {name: None if getattr(flags, name) is None else _evaluation(flags, name) for name in flags.evaluations}
 
 
-def _evaluation(flags: Namespace, name: str) -> dict[str, Any]:
+def _evaluation(flags: Settings, name: str) -> dict[str, Any]:
     typed, run = in_quotes(flags, name), str(flags.out)
     placed = [run, *typed, "--out", run] if name == "fewlabels" else ["--pretrained_feature_extractor", run, *typed]
     try:
@@ -184,7 +183,7 @@ def conclude(found: "Comparison", out: Path, first: Settings) -> None:
     print(f"report: {file}")
 
 
-def pair_of(flags: Namespace, found: "Comparison") -> str:
+def pair_of(flags: Settings, found: "Comparison") -> str:
     """Return the command that runs HCSC with a search's settings, for as many epochs, without and with its tree."""
     rows = [row for row in found.rows if row.base == "hcsc"]
     settings = {name: value for name, value in rows[0].settings.items() if name not in ("method", "max_epochs")}

@@ -1,12 +1,12 @@
 """`solo-hcsc ablate`: the rows of the paper's ablation and sensitivity tables, on one's own images."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from solo_hcsc.cli.commands._studies import add_study_flags, conclude, evaluations, names_in, pretraining, split, values
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import Settings
 from solo_hcsc.study.tables import TABLES, refuse_labels
 
 
@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> None:
     conclude(found, flags.out, settings)
 
 
-def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
+def parse(argv: Sequence[str]) -> tuple[Settings, list[str]]:
     """Split a command line into the ablation's own flags and the words of pretraining that all rows share."""
     parser = Parser(
         "ablate",

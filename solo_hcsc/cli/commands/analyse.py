@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen, check_label_hierarchy
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.data.settings import check_label_hierarchy
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.runs.results import Invocation

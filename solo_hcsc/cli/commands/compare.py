@@ -1,6 +1,5 @@
 """`solo-hcsc compare`: pretrains and evaluates methods with several seeds, and shows them side by side."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 
 from solo_hcsc.cli.commands._studies import (
@@ -14,10 +13,11 @@ from solo_hcsc.cli.commands._studies import (
     split,
     values,
 )
-from solo_hcsc.cli.flags import check_method
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import method_names
+from solo_hcsc.methods.settings import check_method
 from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import Settings
 from solo_hcsc.study.asked import ORACLE, ORACLES_ROW, refuse_oracle, refuse_repeated, refuse_set_here
 
 
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> None:
         print(f"to measure what the tree contributes to hcsc: {pair_of(flags, found)}")
 
 
-def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
+def parse(argv: Sequence[str]) -> tuple[Settings, dict[str, list[str]]]:
     """Split a command line into the comparison's own flags and each method's words of pretraining."""
     known = method_names()
     parser = comparison_parser()
@@ -54,7 +54,7 @@ def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
     refuse_repeated("methods", flags.methods, "a method")
     for name in flags.methods:
         if name != ORACLE:
-            check_method(name, "--methods")
+            check_method(name, "`methods`")
     for name in known:
         of_oracle = name == "hcsc" and ORACLE in flags.methods
         if getattr(flags, name) and name not in flags.methods and not of_oracle:
