@@ -13,7 +13,9 @@ from sklearn.metrics import adjusted_mutual_info_score
 from tiny import make_images, run_here
 from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
+from solo_hcsc import progress
 from solo_hcsc.cli.commands import analyse
+from solo_hcsc.cli.terminal import Terminal
 from solo_hcsc.data.label_hierarchy import LabelLevel
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import recorded_flags
@@ -370,7 +372,8 @@ def test_flat_folder_and_another_method_have_clusters_of_k_means(untrained, imag
     assert sorted(set(texts(tmp_path / "out" / "tsne_cluster.svg").splitlines())) == ["1", "2", "3"]
 
 
-def test_run_without_labels_is_looked_at_without_them(hcsc_run, images, tmp_path, capsys):
+def test_run_without_labels_is_looked_at_without_them(hcsc_run, images, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_reporter", Terminal())
     run = Path(shutil.copytree(hcsc_run, tmp_path / "run"))
     checkpoint = checkpoint_of(run, 1)
     assert only_labels(checkpoint) == (False, images / "train")

@@ -262,7 +262,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
             "--methods simclr --batch-size 3",
             "simclr: unknown flag or stray value --batch-size: did you mean --batch_size?",
         ),
-        ("--methods simclr --num_prototypes 4 2", "simclr: unknown flag or stray value --num_prototypes"),
+        ("--methods simclr --num_prototypes 4 2", "simclr: unknown setting --num_prototypes"),
         ("--methods simclr --simclr '--train_dir nowhere'", "simclr: --train_dir"),
         ("--methods simclr --test_dir nowhere", "--test_dir: "),
         ("--methods simclr --dataset cifar10 --test_dir val", "--test_dir val: is for --dataset custom; cifar10 has"),
