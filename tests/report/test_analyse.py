@@ -40,6 +40,12 @@ def flags_for(images: Path, checkpoint: Path, out: Path) -> list[object]:
     return [*data, *FLAGS, "--pretrained_feature_extractor", checkpoint, "--out", out]
 
 
+@pytest.fixture(autouse=True)
+def shown(monkeypatch):
+    """Shows on the terminal what the library tells."""
+    monkeypatch.setattr(progress, "_reporter", Terminal())
+
+
 class Analysed:
     """A whole analysis of a tiny run, and the masks that were drawn in it."""
 
@@ -372,8 +378,7 @@ def test_flat_folder_and_another_method_have_clusters_of_k_means(untrained, imag
     assert sorted(set(texts(tmp_path / "out" / "tsne_cluster.svg").splitlines())) == ["1", "2", "3"]
 
 
-def test_run_without_labels_is_looked_at_without_them(hcsc_run, images, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_reporter", Terminal())
+def test_run_without_labels_is_looked_at_without_them(hcsc_run, images, tmp_path, capsys):
     run = Path(shutil.copytree(hcsc_run, tmp_path / "run"))
     checkpoint = checkpoint_of(run, 1)
     assert only_labels(checkpoint) == (False, images / "train")
