@@ -19,7 +19,7 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.clusters import same_class_share
-from solo_hcsc.evaluation.features import choose_labels, same_data
+from solo_hcsc.runs.images import choose_labels, same_data
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
