@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
+    from solo_hcsc.report.analysis import analyse
     from solo_hcsc.report.explore import explore
     from solo_hcsc.runs.methods import RunTree, load_tree
     from solo_hcsc.runs.results import Result
     from solo_hcsc.runs.run import Run, embed, export, open_run
     from solo_hcsc.solo102.method import HCSC
+    from solo_hcsc.study.ablate import ablate
+    from solo_hcsc.study.compare import compare
+    from solo_hcsc.study.record import Comparison
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
 
@@ -40,6 +44,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Coded",
+    "Comparison",
     "Embeddings",
     "Encoder",
     "Hierarchy",
@@ -54,9 +59,12 @@ __all__ = [
     "SelectiveCoding",
     "Spread",
     "__version__",
+    "ablate",
     "alignment",
+    "analyse",
     "build_hierarchy",
     "clustering",
+    "compare",
     "dead_dimensions",
     "detect",
     "embed",
@@ -95,6 +103,10 @@ _ROOMS = {
     "runs.run": ("Run", "embed", "export", "open_run"),
     "runs.methods": ("RunTree", "load_tree"),
     "evaluation.features": ("features_of",),
+    "study.compare": ("compare",),
+    "study.ablate": ("ablate",),
+    "study.record": ("Comparison",),
+    "report.analysis": ("analyse",),
     "evaluation.knn": ("knn", "zeroshot"),
     "evaluation.budgets": ("fewlabels",),
     "evaluation.clusters": ("clustering",),

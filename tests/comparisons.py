@@ -12,6 +12,7 @@ def run_of(name, seed, knn, pace):
         "folder": f"{len(name)}/seed-{seed}",
         "command": f"solo-hcsc pretrain --name '{name}'",
         "flags": ["--name", name],
+        "settings": {"name": name},
         "evaluations": {
             "knn": {"command": "solo-hcsc knn --k 20", "split": None, "images": 1000},
             "clustering": {"command": "solo-hcsc clustering", "split": "train", "images": 5000},
@@ -42,6 +43,7 @@ def row_of(name, values, pace=60.0, base=None, epochs=4):
         "base": base or name,
         "epochs": epochs,
         "flags": ["--queue_size", "20"],
+        "settings": {"queue_size": 20},
         "measures": measures,
         "cost": cost,
         "runs": runs,
@@ -62,6 +64,7 @@ def comparison(rows=None, **other):
         "versions": {"python": "3.11"},
         "rows": [row_of(name, values, 60.0 + 10 * place) for place, (name, values) in enumerate(rows.items())],
         "failed": {},
+        "elsewhere": [],
         "search": None,
     } | other
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from solo_hcsc.__main__ import main
 from solo_hcsc.progress import Reporter, listen
+from solo_hcsc.study.job import Job
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--crop_size", "32", "--batch_size", "8", "--num_workers", "0", "--accelerator", "cpu", "--lr", "0.03"]
@@ -62,6 +63,14 @@ def run_here(command: str, *flags: object) -> None:
         listen(Reporter())  # else what the library tells in the next test would be printed
         if "wandb" in sys.modules:
             sys.modules["wandb"].teardown()  # else the next command in this process writes where this one did
+        give_memory_back()
+
+
+def call_here(job: Job) -> None:
+    """Does a study's job in this process."""
+    try:
+        job.call()
+    finally:
         give_memory_back()
 
 

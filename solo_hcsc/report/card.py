@@ -48,7 +48,7 @@ def write_card(exportable: Exportable, exported: Exported, kind: str, file: str,
         "standard deviation": _listed(exportable.view.std),
         "made by": f"solo_hcsc {__version__}",
     }
-    rows = summary.summarise(results_of(encoder.checkpoint, encoder.fingerprint), encoder.checkpoint.parent)
+    rows = summary.rows_of(results_of(encoder.checkpoint, encoder.fingerprint), encoder.checkpoint.parent)
     return templating.render(
         "card.md.j2",
         title=_text(f"{encoder.name} trained with {exportable.method or 'an unknown method'}"),

@@ -329,7 +329,7 @@ def _sheet(pictures: np.ndarray) -> bytes:
 
 
 class Parts:
-    """What the page loads when it needs it: files of `data` beside it, or entries of the page itself."""
+    """Parts of the page that it loads on demand: files of `data` beside it, or entries of the page itself."""
 
     def __init__(self, folder: Path, in_page: bool) -> None:
         self._folder = folder / "data"

@@ -25,7 +25,7 @@ from solo_hcsc.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE = "#0072b2"  # too dark on a dark page, whose style sheet says --blue
+BLUE = "#0072b2"  # too dark on a dark page, whose style sheet has a lighter one
 # Okabe and Ito's colours, told apart by colour-blind readers too, and further ones.
 COLOURS = (
     *(BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
@@ -33,7 +33,7 @@ COLOURS = (
 )
 PAPER = "#fffefd"  # stands for the page's background while matplotlib draws
 _INK = "#010203"  # for its text's colour
-_THEMED = {BLUE: ("--blue", BLUE), PAPER: ("--paper", "white")}  # variables of style.css, and what is there without
+_THEMED = {BLUE: ("blue", BLUE), PAPER: ("paper", "white")}  # variables of style.css, and what is there without
 _EMBEDDED = re.compile(r'data:image/png;base64,\s*([^"]+)"')
 
 
@@ -99,7 +99,7 @@ def paint(number: int, of: int) -> str:
 def colour(number: int, of: int) -> str:
     """Return the same colour for a page, where the style sheet may have a lighter one in the dark."""
     painted = paint(number, of)
-    return "var({}, {})".format(*_THEMED[painted]) if painted in _THEMED else painted
+    return "var(--{}, {})".format(*_THEMED[painted]) if painted in _THEMED else painted
 
 
 def write_svg(file: Path, picture: str) -> None:
@@ -124,7 +124,7 @@ def _drawn(draw: Callable[[], "Figure"], name: str, ink: str) -> Iterator["Figur
 def _with_theme(picture: str) -> str:
     """Return colours that a page's style sheet may change; programs without variables take the plain ones."""
     for painted, (variable, shown) in _THEMED.items():
-        picture = re.sub(rf"(fill|stroke): {painted}", rf"\1: {shown}; \1: var({variable}, {shown})", picture)
+        picture = re.sub(rf"(fill|stroke): {painted}", rf"\1: {shown}; \1: var(--{variable}, {shown})", picture)
     return picture
 
 

@@ -68,7 +68,7 @@ def place_row(axes: "Axes", images: Sequence[np.ndarray], x: float, y: float, si
         place(axes, image, x + number * (side + GAP), y, side)
 
 
-def say(axes: "Axes", text: str, x: float, y: float, size: float = 8) -> None:
+def place_text(axes: "Axes", text: str, x: float, y: float, size: float = 8) -> None:
     """Write one line of text whose upper end is at y."""
     axes.text(x, y, text, fontsize=size, va="top")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from solo_hcsc.data.folders import short_names
 from solo_hcsc.data.label_hierarchy import LabelLevel
-from solo_hcsc.progress import note
+from solo_hcsc.progress import note, say
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture, short
 from solo_hcsc.trees.plane import differ, fit_umap, has_umap
@@ -28,7 +28,7 @@ WIDTH, HEIGHT, SIZE = 4.5, 3.6, 8  # of a map in inches, and of its letters in p
 
 @dataclass(frozen=True)
 class Colouring:
-    """What the points of a map are coloured by."""
+    """The colours of the points of a map."""
 
     name: str  # class or cluster, in the names of files
     title: str
@@ -115,7 +115,7 @@ def by_class(labels: np.ndarray, names: Sequence[str], levels: Sequence[LabelLev
             )
             shown = [short(name, 16) for name in short_names(level.names)]
             return Colouring("class", "group of classes", level.groups[labels], shown, words)
-    print(f"no map by class is shown: {len(names)} classes are more than {NAMED}, and no label hierarchy groups them")
+    say(f"no map by class is shown: {len(names)} classes are more than {NAMED}, and no label hierarchy groups them")
     return None
 
 
@@ -135,14 +135,14 @@ def by_cluster(clusters: np.ndarray, labels: np.ndarray, names: Sequence[str], w
 def show_maps(features: np.ndarray, colourings: Sequence[Colouring], seed: int) -> list[Picture]:
     """Draw t-SNE and UMAP of features (n, D), coloured in each way."""
     if not differ(features):
-        print("no map is shown: the encoder gives all images the same features")
+        say("no map is shown: the encoder gives all images the same features")
         return []
     pictures = []
     for method, title in ((tsne, "t-SNE"), (umap, "UMAP")):
         if method is umap and not has_umap():
             note("UMAP is not installed; run: pip install 'solo_hcsc[umap]'")
             continue
-        print(f"{title}: mapping {len(features)} images", flush=True)
+        say(f"{title}: mapping {len(features)} images")
         points = method(features, seed)
         for by in colourings:
             caption = (

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from solo_hcsc.hcsc.coding import SelectiveCoding
+from solo_hcsc.progress import say
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture
-from solo_hcsc.report.gallery import GAP, LINE, SIDE, Thumbnails, place, say, sheet
+from solo_hcsc.report.gallery import GAP, LINE, SIDE, Thumbnails, place, place_text, sheet
 from solo_hcsc.report.prototypes import Assigned
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SAME_CLASS, OTHER_CLASS = figures.COLOURS[2], figures.COLOURS[1]
 
 @dataclass(frozen=True)
 class OfLevel:
-    """What a level leaves out, over all pairs of a query and a candidate; without labels, only how much."""
+    """Left-out negatives of a level, over all pairs of a query and a candidate; without labels, only their share."""
 
     share: float  # of the candidates
     precision: float | None = None  # of the left-out, the share with the query's class
@@ -39,7 +40,7 @@ class OfLevel:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What all levels leave out."""
+    """Left-out negatives of all levels."""
 
     levels: list[OfLevel]
     chance: float | None  # share of the candidates with the query's class: the precision of leaving out anything
@@ -107,7 +108,7 @@ def draw_negatives(found: LeftOut, sample: np.ndarray, assigned: Assigned, thumb
     y = 0.0
     for query, levels in found.queries.items():
         label = assigned.labels[sample[query]]
-        say(axes, "Query" if label < 0 else figures.short(assigned.names[label], 12), 0, y, SIZE)
+        place_text(axes, "Query" if label < 0 else figures.short(assigned.names[label], 12), 0, y, SIZE)
         place(axes, thumbnails.of(int(sample[query]), QUERY), 0, y + LINE, QUERY)
         for number, candidates in enumerate(levels):
             _draw_level(axes, number, sample[candidates], label, assigned.labels, thumbnails, left, y + number * row)
@@ -128,12 +129,12 @@ def _draw_level(
     """Draw a line of text and the first of the `images` that a level leaves out for a query with this label."""
     same = labels[images] == label
     counted = f", {same.sum()} of this class" if label >= 0 and len(images) else ""
-    say(axes, f"Level {number + 1}: {len(images) or 'none'} left out{counted}", x, y, SIZE)
+    place_text(axes, f"Level {number + 1}: {len(images) or 'none'} left out{counted}", x, y, SIZE)
     for column, image in enumerate(images[:SHOWN]):
         frame = None if label < 0 else SAME_CLASS if same[column] else OTHER_CLASS
         place(axes, thumbnails.of(int(image)), x + column * (SIDE + GAP), y + LINE, frame=frame)
     if len(images) > SHOWN:
-        say(axes, f"+{len(images) - SHOWN}", x + SHOWN * (SIDE + GAP), y + LINE + SIDE / 3, SIZE)
+        place_text(axes, f"+{len(images) - SHOWN}", x + SHOWN * (SIDE + GAP), y + LINE + SIDE / 3, SIZE)
 
 
 # ---- for an analysis: numbers are added to `numbers`, pictures returned ----
@@ -149,9 +150,9 @@ def show_negatives(
 ) -> list[Picture]:
     """Take each image of `sample` (n,) as a query, and draw `queries` of them; nothing without selection."""
     if not coding.options.instance_selection:
-        print("left-out negatives are not shown: the run was trained without instance selection")
+        say("left-out negatives are not shown: the run was trained without instance selection")
         return []
-    print(f"negatives: each of {len(sample)} images as a query, the others as candidates", flush=True)
+    say(f"negatives: each of {len(sample)} images as a query, the others as candidates")
     labels = assigned.labels[sample]
     found = find_left_out(coding, assigned.embeddings[sample], labels, choose_queries(labels, queries))
     numbers["negatives"] = _numbers_of(found, sample, assigned)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import write_whole
@@ -15,6 +15,9 @@ from solo_hcsc.study import record
 from solo_hcsc.study.findings import Sentence, best_row, choice, effects, outcome, winner
 from solo_hcsc.study.record import MEASURES, Analysis, Comparison, Cost, Measure, MeasureKind, Row, SeedRun
 from solo_hcsc.tables import clock
+
+if TYPE_CHECKING:
+    import pandas
 
 _NONE = "\N{EN DASH}"
 _MINUS, _TIMES, _NO_BREAK = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{NO-BREAK SPACE}"
@@ -43,12 +46,12 @@ _SPREAD = "± is the sample standard deviation over seeds."
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page shows."""
+    """The content of a page."""
 
     title: str
     comparison: Comparison
     analyses: dict[str, Analysis]  # by the run's folder
-    folder: Path  # the comparison's, with the pictures of the analyses
+    source: Path  # the comparison's folder, with the pictures of the analyses; or the file of a record without these
     detections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # results, by the run's folder
 
     @property
@@ -61,34 +64,61 @@ class Report:
             "analyses": {folder: analysis.model_dump() for folder, analysis in self.analyses.items()},
         }
 
+    def table(self) -> str:
+        """Return a line for each row, and what the comparison found."""
+        return "\n".join([self.comparison.table(), "", *map(str, outcome(self.comparison))])
 
-def make(folder: Path, out: Path | None = None, title: str | None = None) -> Path:
-    """Write the report of the comparison in `folder`.
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a row for each run."""
+        return self.comparison.to_pandas()
+
+    def save(self, out: str | Path | None = None) -> Path:
+        """Write the page, and its numbers beside it as JSON; return the page's file.
+
+        Args:
+            out: the page; if not given, report.html in the comparison's folder, or beside the record under its name.
+        """
+        of_folder = self.source.is_dir()
+        usual = self.source / "report.html" if of_folder else self.source.with_suffix(".html")
+        out = usual if out is None else Path(out)
+        numbers, sources = out.with_suffix(".json"), [self.source]
+        if of_folder:
+            runs = [run for row in self.comparison.rows for run in row.runs if run.folder in self.analyses]
+            sources = [record.analysis_folder(self.source, run) / "analysis.json" for run in runs]
+            sources.append(self.source / "comparison.json")
+        is_record = not of_folder and numbers.resolve() == self.source.resolve()  # which has these numbers
+        _check_out(out, numbers, [] if is_record else sources)
+        page = render(self)
+        write_whole(out, page)
+        if not is_record:
+            write_whole(numbers, json.dumps(self.numbers, indent=2) + "\n")
+        return out
+
+
+def make_report(source: str | Path, title: str | None = None) -> Report:
+    """Read a comparison or an ablation, to show it on a page.
 
     Args:
-        folder: What `solo-hcsc compare` or `solo-hcsc ablate` wrote.
-        out: The page's file, `report.html` in the folder if not given. Its numbers go beside it.
-        title: The page's title, the comparison's if not given.
+        source: the folder of `compare` or `ablate`; or a record, the JSON beside an earlier page, without the pictures
+            of analyses.
+        title: the page's title, the comparison's if not given.
 
-    Returns:
-        The page's file.
+    Example:
+        >>> make_report("trained_models/comparison").save()  # doctest: +SKIP
+        PosixPath('trained_models/comparison/report.html')
     """
-    out = folder / "report.html" if out is None else out
-    numbers = out.with_suffix(".json")
-    comparison = record.read(folder)
+    source = Path(source)
+    if source.is_file():
+        comparison, analyses = record.read_published(source)
+        return Report(title or comparison.title, comparison, analyses, source)
+    comparison = record.read(source)
     runs = [run for row in comparison.rows for run in row.runs]
-    analyses = {run.folder: found for run in runs if (found := record.read_analysis(folder, run)) is not None}
-    sources = [record.analysis_folder(folder, run) / "analysis.json" for run in runs if run.folder in analyses]
-    _check_out(out, numbers, [folder / "comparison.json", *sources])
-    results = [one for one in read_results(folder) if one["evaluation"] == "detect"]
+    analyses = {run.folder: found for run in runs if (found := record.read_analysis(source, run)) is not None}
+    results = [one for one in read_results(source) if one["evaluation"] == "detect"]
     detections = {
         run.folder: [one for one in results if one.get("checkpoint_sha256") == run.checkpoint_sha256] for run in runs
     }
-    report = Report(title or comparison.title, comparison, analyses, folder, detections)
-    page = render(report)
-    write_whole(out, page)
-    write_whole(numbers, json.dumps(report.numbers, indent=2) + "\n")
-    return out
+    return Report(title or comparison.title, comparison, analyses, source, detections)
 
 
 def _check_out(out: Path, numbers: Path, sources: Sequence[Path]) -> None:
@@ -315,11 +345,13 @@ def _analyses(report: Report, rows: _Rows) -> Iterable[dict[str, Any]]:
         analysed = [run for run in row.runs if run.folder in report.analyses]
         for number, run in enumerate(analysed):
             analysis = report.analyses[run.folder]
-            where = record.analysis_folder(report.folder, run)
-            pictures = [
-                svg.Shown.of(one.title, one.caption, svg.read(where / one.file, f"a{place}-{count}-", one.title))
-                for count, one in enumerate(analysis.figures)
-            ]
+            pictures = []
+            if report.source.is_dir():
+                where = record.analysis_folder(report.source, run)
+                pictures = [
+                    svg.Shown.of(one.title, one.caption, svg.read(where / one.file, f"a{place}-{count}-", one.title))
+                    for count, one in enumerate(analysis.figures)
+                ]
             yield {
                 "label": label,
                 "seed": run.seed,

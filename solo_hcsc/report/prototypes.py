@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solo_hcsc.hcsc.hierarchy import Hierarchy
+from solo_hcsc.progress import say
 from solo_hcsc.report import figures
 from solo_hcsc.report.figures import Picture
-from solo_hcsc.report.gallery import GAP, LINE, Thumbnails, line, place_row, say, sheet
+from solo_hcsc.report.gallery import GAP, LINE, Thumbnails, line, place_row, place_text, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,7 +161,7 @@ def draw_chains(found: list[list[Node]], thumbnails: Thumbnails) -> "Figure":
     for chain in found:
         for number, one in enumerate(chain):
             shares = f": {one.shares(2)}" if one.classes else ""
-            say(axes, f"Level {one.level}, {one.images} images{shares}", left, y)
+            place_text(axes, f"Level {one.level}, {one.images} images{shares}", left, y)
             place_row(axes, [thumbnails.of(index, side) for index in one.nearest], left, y + LINE, side)
             if number:
                 axes.annotate(
@@ -192,7 +193,7 @@ def draw_tree(root: Branch, thumbnails: Thumbnails) -> "Figure":
         middle = y + 2 * LINE + side / 2
         lines = [f"{branch.node.images} images", *([branch.node.shares(1)] if branch.node.classes else [])]
         for number, text in enumerate(reversed(lines), start=1):  # the last one right above the images
-            say(axes, text, x, y + (2 - number * 0.95) * LINE)
+            place_text(axes, text, x, y + (2 - number * 0.95) * LINE)
         place_row(axes, [thumbnails.of(index, side) for index in branch.node.nearest], x, y + 2 * LINE, side)
         for child in branch.children:
             height = draw(child, depth + 1, first)
@@ -217,7 +218,7 @@ def show_prototypes(assigned: Assigned, thumbnails: Thumbnails, numbers: dict[st
     numbers["chains"] = [[_numbers_of_node(one, assigned) for one in chain] for chain in found]
     pictures = [_of_chains(found, thumbnails)]
     if assigned.top == 0:
-        print("no sub-tree is shown: the run has one level of prototypes")
+        say("no sub-tree is shown: the run has one level of prototypes")
         return pictures
     branch = sub_tree(assigned)
     numbers["tree"] = _numbers_of(branch, assigned)

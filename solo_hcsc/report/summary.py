@@ -2,14 +2,20 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
-from solo_hcsc.report import svg, templating
-from solo_hcsc.tables import judged
+from solo_hcsc.files import write_whole
+from solo_hcsc.report import sheets, svg, templating
+from solo_hcsc.runs.results import read_results
+from solo_hcsc.tables import data_frame, judged, narrowed, table
+
+if TYPE_CHECKING:
+    import pandas
 
 _METRIC_NAMES = {
     "acc1": "top-1",
@@ -71,13 +77,50 @@ HEADER = SummaryRow._fields
 DISPENSABLE = ("checkpoint", "seconds", "judged", "crop", "images", "classes", "warnings", "paper", "setting", "data")
 
 
-def summarise(results: Iterable[Mapping[str, Any]], folder: Path) -> list[SummaryRow]:
-    """Return the rows of results below a folder, by data set and evaluation.
+@dataclass(frozen=True)
+class Summary:
+    """The results below a folder, each beside the paper's figure that it compares with."""
 
-    Args:
-        results: As `solo_hcsc.runs.results.read_results` has them.
-        folder: Checkpoints below it are named from it.
+    rows: list[SummaryRow]
+    pictures: list[svg.Shown]  # of detectors
+
+    def table(self, columns: int | None = None) -> str:
+        """Return the table, of so many characters where it can be: without what it can do without."""
+        header, cells = list(HEADER), [list(row) for row in self.rows]
+        if columns is not None:
+            header, cells = narrowed(header, cells, columns, DISPENSABLE, whole=["value"])
+        return table(header, cells)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the table as it is."""
+        return data_frame([row._asdict() for row in self.rows])
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write summary.md and summary.html into a folder; return them."""
+        files = [Path(folder) / "summary.md", Path(folder) / "summary.html"]
+        for file, text in zip(files, (markdown(self.rows), html(self.rows, self.pictures)), strict=True):
+            write_whole(file, text)
+        return files
+
+
+def summarise(folder: str | Path) -> Summary:
+    """Collect every evaluation result below a folder, by data set and evaluation.
+
+    Example:
+        >>> summarise("trained_models").to_pandas()  # doctest: +SKIP
     """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    results = read_results(folder)
+    if not results:
+        raise UserError(f"{folder}: no evaluation results below it; run solo-hcsc knn or solo-hcsc linear first")
+    pictures = sheets.of_results(one for one in results if one["evaluation"] == "detect")
+    return Summary(rows_of(results, folder), pictures)
+
+
+def rows_of(results: Iterable[Mapping[str, Any]], folder: Path) -> list[SummaryRow]:
+    """Return the rows of results, by data set and evaluation; checkpoints below the folder are named from it."""
     rows = [row for result in results for row in _rows_of(result, folder)]
     order = list(paper.METRICS)
     return sorted(rows, key=lambda row: (row.data, order.index(row.evaluation)))

@@ -1,4 +1,4 @@
-"""What a comparison found, in words."""
+"""Say what a comparison found."""
 
 import math
 import statistics
@@ -22,7 +22,7 @@ class Sentence(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """By how much the first of two rows is ahead in a measure, and how sure that is."""
+    """The lead of one row over another in a measure, with its uncertainty."""
 
     gap: float
     uncertainty: float | None  # half of the gap's 95 % interval; None where nothing tells it
@@ -30,12 +30,12 @@ class Lead(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the gap is larger than its uncertainty."""
+        """Return whether the gap is larger than its uncertainty."""
         return self.uncertainty is not None and self.gap > self.uncertainty
 
 
 class Effect(NamedTuple):
-    """What a row of an ablation does to a measure, against the reference: the same seeds, pair by pair."""
+    """The effect of a row of an ablation on a measure, against the reference: paired over seeds."""
 
     row: str
     measure: str
@@ -51,7 +51,7 @@ class Effect(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """The difference and its 95 % interval."""
+        """Return the difference and its 95 % interval."""
         gap, uncertainty, _ = self.difference
         kind = MEASURES[self.measure]
         shown = f"{gap:+.{kind.digits}f}"
@@ -62,7 +62,7 @@ class Effect(NamedTuple):
 
 
 def effects(comparison: Comparison) -> list[Effect]:
-    """What each row of an ablation does to each measure, against the reference; nothing where there is none."""
+    """Return the effect of each row of an ablation on each measure, against the reference; empty without one."""
     if not comparison.ablates or comparison.reference is None:
         return []
     against = comparison.reference_row
@@ -76,7 +76,7 @@ def effects(comparison: Comparison) -> list[Effect]:
 
 
 def _in_words(found: Sequence[Effect], against: str) -> list[Sentence]:
-    """The effects of each row as one sentence."""
+    """Return the effects of each row as one sentence."""
     sentences = []
     for name in dict.fromkeys(effect.row for effect in found):
         of_row = [effect for effect in found if effect.row == name]
@@ -98,7 +98,7 @@ MOST_IN_WORDS = 3  # rows of an ablation whose effects are told in sentences; th
 
 
 def outcome(comparison: Comparison) -> list[Sentence]:
-    """Which row is best in each accuracy, if that can be told; what stands against rows; whether equal time matters."""
+    """Say which row is best in each accuracy, if one clearly is; rows with warnings; whether equal time matters."""
     found = [Sentence(_quoted(row.name), f": {_warned(row)}") for row in comparison.rows if row.warnings]
     if comparison.ablates and 1 < len(comparison.rows) <= MOST_IN_WORDS and (pairs := effects(comparison)):
         return found + _in_words(pairs, comparison.reference_row.name)
@@ -114,7 +114,7 @@ def outcome(comparison: Comparison) -> list[Sentence]:
 
 
 def best_row(comparison: Comparison, measure: str) -> str | None:
-    """The row that leads all others in a measure by more than the uncertainty; None if there is none."""
+    """Return the row that leads all others in a measure by more than the uncertainty; None if there is none."""
     ranked = _ranked(comparison, measure)
     if len(ranked) < 2 or not all(lead(ranked[0], row, measure).is_clear for row in ranked[1:]):
         return None
@@ -122,7 +122,7 @@ def best_row(comparison: Comparison, measure: str) -> str | None:
 
 
 def lead(best: Row, other: Row, measure: str) -> Lead:
-    """The lead of a row over another one.
+    """Return the lead of a row over another one.
 
     With several seeds in common, gap and interval are those of the differences seed by seed (Student's t). Where one
     has a single seed, the interval is that of two shares of the same number of images (binomial), which accuracies
@@ -147,7 +147,7 @@ def lead(best: Row, other: Row, measure: str) -> Lead:
 
 
 def binomial_half_width(first: float, second: float, images: int) -> float:
-    """Half of the 95 % interval of the difference between two percentages of so many images (binomial).
+    """Return half of the 95 % interval of the difference between two percentages of so many images (binomial).
 
     Example:
         >>> round(binomial_half_width(25.0, 28.0, images=296), 1)
@@ -195,13 +195,13 @@ def _warned(row: Row) -> str:
 
 
 def _ranked(comparison: Comparison, measure: str) -> list[Row]:
-    """The rows that have a measure, the best first."""
+    """Return the rows that have a measure, the best first."""
     having = [row for row in comparison.rows if measure in row.measures]
     return sorted(having, key=lambda row: -row.measures[measure].mean)
 
 
 def _at_equal_time(ranked: Sequence[Row]) -> str | None:
-    """Whether those behind had less time than the best, by the epochs that `--budget seconds` would give them."""
+    """Say whether those behind had less time than the best, by the epochs that `budget` seconds would give them."""
     best, *others = ranked
     pace, epochs = best.cost.epoch_seconds, best.cost.epochs
     timed: dict[str, list[tuple[float, float]]] = {}  # of each method, also with more epochs: epochs and their seconds
@@ -214,13 +214,13 @@ def _at_equal_time(ranked: Sequence[Row]) -> str | None:
     more = {name: count for name, count in counts.items() if count > max(had for had, _ in timed[name])}
     if more:
         told = _listed([f"{_quoted(name)} would do {count} epochs" for name, count in more.items()])
-        advice = "" if any(len(timed[name]) > 1 for name in more) else "; `budget` seconds adds such a row"
+        advice = "" if any(len(timed[name]) > 1 for name in more) else "; a budget in seconds adds such a row"
         return f"In the time of {_quoted(best.name)}'s {epochs:g} epochs, {told}{advice}."
     return "No other method would do more epochs in that time, so this holds at equal time too."
 
 
 def _quoted(name: str) -> str:
-    """A name within a sentence."""
+    """Quote a name within a sentence where it needs that."""
     return name if name.replace("_", "").replace("-", "").isalnum() else f"“{name}”"
 
 
@@ -232,7 +232,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def winner(search: Search, method: str) -> Trial:
-    """The trial of a method with the highest accuracy; refuses a method that has none."""
+    """Return the trial of a method with the highest accuracy; refuse a method that has none."""
     finished = [trial for trial in search.of_methods[method] if trial.value is not None]
     if not finished:
         reasons = "; ".join(dict.fromkeys(trial.why or "" for trial in search.of_methods[method]))
@@ -241,7 +241,7 @@ def winner(search: Search, method: str) -> Trial:
 
 
 def choice(search: Search, method: str) -> str:
-    """Which trial of a method was chosen, and how many others the held-out images do not tell from it."""
+    """Say which trial of a method was chosen, and how many others held-out images do not distinguish from it."""
     best = winner(search, method)
     first, *others = sorted((one.value for one in search.of_methods[method] if one.value is not None), reverse=True)
     chosen = f"{method}: trial {best.number} is the best ({first:.2f} %)"

@@ -7,16 +7,20 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.files import read_json, write_whole
+from solo_hcsc.tables import clock, data_frame, table
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class MeasureKind(NamedTuple):
-    """Where a measure comes from and how it is shown."""
+    """A measure: its result and how it is shown."""
 
     evaluation: str
     metric: str  # its name in the evaluation's result
@@ -26,17 +30,17 @@ class MeasureKind(NamedTuple):
     unit: str
 
     def heading(self, rows: "Sequence[Row]", name: str) -> str:
-        """The title of the column of measure `name`, with the number of images that all rows have in common."""
+        """Return the title of the column of measure `name`, with the number of images that all rows have in common."""
         counts = {row.measures[name].images for row in rows if name in row.measures}
         images = counts.pop() if len(counts) == 1 else None
         return f"{self.title}{self.unit}" + (f" ({images} images)" if images else "")
 
     def show(self, value: float) -> str:
-        """A value with the digits that count."""
+        """Return a value with the digits that count."""
         return f"{value:.{self.digits}f}"
 
     def show_mean(self, measure: "Measure") -> str:
-        """The mean, with the spread if there is one."""
+        """Return the mean, with the spread if there is one."""
         spread = "" if measure.spread is None else f" ± {self.show(measure.spread)}"
         return f"{self.show(measure.mean)}{spread}"
 
@@ -56,7 +60,7 @@ def _on_one_line(value: Any) -> Any:
 
 
 def _without_gaps(points: Any) -> Any:
-    """A curve's pairs but those without a finite value."""
+    """Return a curve's pairs but those without a finite value."""
     if not isinstance(points, list):
         return points
     pairs = [tuple(point) if isinstance(point, list) else point for point in points]
@@ -91,7 +95,7 @@ class Measure(_Record):
 
 
 class Cost(_Record):
-    """Of pretraining; None where it is not known."""
+    """Cost of pretraining; None where it is not known."""
 
     epochs: int | None = None
     epoch_seconds: float | None = None
@@ -100,7 +104,7 @@ class Cost(_Record):
 
 
 class Evaluated(_Record):
-    """How a run was evaluated."""
+    """An evaluation of a run."""
 
     command: Text
     split: Literal["train", "val"] | None = None  # the images that were clustered, of an evaluation that chooses
@@ -112,8 +116,9 @@ class SeedRun(_Record):
 
     seed: int
     folder: Text  # below the comparison's
-    command: Text
-    flags: list[Text]  # of pretraining, without --seed
+    command: Text  # that a reader would type
+    flags: list[Text]  # of pretraining as a reader would type them, without the seed
+    settings: dict[str, Any] = {}  # the same as values; missing in older records
     evaluations: dict[Text, Evaluated]  # by name
     measures: dict[Text, float]
     cost: Cost
@@ -129,18 +134,19 @@ class Row(_Record):
     base: Text  # the row at equal epochs of which this is a longer version; its own name if it is none
     epochs: int | None  # asked for
     flags: list[Text]
+    settings: dict[str, Any] = {}
     measures: dict[Text, Measure]
     cost: Cost
     runs: list[SeedRun]
 
     @property
     def warnings(self) -> list[str]:
-        """What stood against its runs, each once."""
+        """Return what stood against its runs, each once."""
         return list(dict.fromkeys(warning for run in self.runs for warning in run.warnings))
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return max([len(measure.values) for measure in self.measures.values()], default=len(self.runs))
 
 
@@ -149,9 +155,11 @@ class Trial(_Record):
 
     number: int
     seed: int
-    base: list[Text]  # the flags of pretraining that all trials of the method share
+    base: list[Text]  # flags of pretraining that all trials of the method share, as a reader would type them
     flags: list[Text]  # those that were drawn
-    drawn: dict[Text, Text]  # the same by name
+    common: dict[str, Any] = {}  # what all trials share, as values; missing in older records, like the next one
+    settings: dict[str, Any] = {}  # what was drawn, as values
+    drawn: dict[Text, Text]  # the same as text
     epochs_asked: int
     state: Literal["finished", "stopped", "failed"]  # stopped: by the pruner
     why: Text | None = None  # it failed
@@ -163,7 +171,7 @@ class Trial(_Record):
 class Search(_Record):
     """The trials that the settings of a comparison's methods were chosen by, as many of each method."""
 
-    metric: Text  # in metrics.csv, of the held-out images of --val_dir
+    metric: Text  # in metrics.csv, of the held-out images of `val_dir`
     trials: int
     epochs: int
     seed: int
@@ -173,7 +181,11 @@ class Search(_Record):
 
 
 class Comparison(_Record):
-    """All of comparison.json."""
+    """The result of a study: all of comparison.json.
+
+    Example:
+        >>> read(Path("trained_models/comparison")).table()  # doctest: +SKIP
+    """
 
     title: Text
     kind: Literal["compare", "ablate"]
@@ -185,6 +197,7 @@ class Comparison(_Record):
     versions: dict[str, Any]
     rows: Annotated[list[Row], Field(min_length=1)]
     failed: dict[Text, Text]  # runs and why they failed
+    elsewhere: list[Text] = []  # runs that another process still worked on
     search: Search | None = None  # where the rows' settings were chosen by trials
 
     @model_validator(mode="after")
@@ -196,13 +209,51 @@ class Comparison(_Record):
 
     @property
     def ablates(self) -> bool:
-        """Whether its rows are variants of one method."""
+        """Return whether its rows are variants of one method."""
         return self.kind == "ablate"
 
     @property
     def reference_row(self) -> Row:
-        """The row of an ablation that the others are seen against."""
+        """Return the row of an ablation that the others are seen against."""
         return next((row for row in self.rows if row.name == self.reference), self.rows[0])
+
+    @property
+    def kinds(self) -> dict[str, MeasureKind]:
+        """Return the measures that any row has."""
+        return {name: kind for name, kind in MEASURES.items() if any(name in row.measures for row in self.rows)}
+
+    def table(self) -> str:
+        """Return a line for each row: its measures with their spread over seeds, and its cost."""
+        headings = [kind.heading(self.rows, name) for name, kind in self.kinds.items()]
+        first = "variant" if self.ablates else "method"
+        return table((first, *headings, "seeds", "epochs", "[h:]mm:ss", "MB"), map(self._cells, self.rows))
+
+    def _cells(self, row: Row) -> list[str]:
+        cost = row.cost
+        measures = (
+            kind.show_mean(row.measures[name]) if name in row.measures else "-" for name, kind in self.kinds.items()
+        )
+        return [
+            row.name,
+            *measures,
+            str(row.seeds),
+            "-" if cost.epochs is None else str(cost.epochs),
+            "-" if cost.seconds is None else clock(cost.seconds),
+            "-" if cost.peak_memory is None else f"{cost.peak_memory / 1e6:.0f}",
+        ]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a row for each run: the row's name, the seed, each measure and the cost."""
+        runs = [(row, run) for row in self.rows for run in row.runs]
+        return data_frame(
+            [{"name": row.name, "seed": run.seed, **run.measures, **run.cost.model_dump()} for row, run in runs]
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write comparison.json into a folder; return the file."""
+        file = Path(folder) / "comparison.json"
+        write_whole(file, json.dumps(self.model_dump(), indent=1) + "\n")
+        return file
 
 
 class AnalysisFigure(_Record):
@@ -230,7 +281,7 @@ class Analysis(_Record):
 
 
 def read(folder: Path) -> Comparison:
-    """The comparison in a folder."""
+    """Read the comparison in a folder."""
     file = folder / "comparison.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
@@ -239,18 +290,22 @@ def read(folder: Path) -> Comparison:
     return _validated(Comparison, file, "compare")
 
 
-def write(folder: Path, comparison: Comparison) -> None:
-    """Writes comparison.json into a folder."""
-    write_whole(folder / "comparison.json", json.dumps(comparison.model_dump(), indent=1) + "\n")
+def read_published(file: Path) -> tuple[Comparison, dict[str, Analysis]]:
+    """Read a report's numbers: the comparison, and its analyses by the run's folder."""
+    content = read_json(file)
+    if not isinstance(content, dict) or not isinstance(content.get("analyses"), dict):
+        raise UserError(f"{file}: neither a folder of solo-hcsc compare nor the JSON beside a report")
+    analyses = {name: _checked(Analysis, one, file, "report") for name, one in content["analyses"].items()}
+    return _checked(Comparison, content.get("comparison"), file, "report"), analyses
 
 
 def analysis_folder(folder: Path, run: SeedRun) -> Path:
-    """Where the analysis of a run of the comparison in `folder` is, if there is one."""
+    """Return where the analysis of a run of the comparison in `folder` is, if there is one."""
     return folder / run.folder / "analysis"
 
 
 def read_analysis(folder: Path, run: SeedRun) -> Analysis | None:
-    """The analysis of a run of the comparison in `folder`, if there is one."""
+    """Read the analysis of a run of the comparison in `folder`, if there is one."""
     where = analysis_folder(folder, run)
     file = where / "analysis.json"
     try:
@@ -264,7 +319,7 @@ def read_analysis(folder: Path, run: SeedRun) -> Analysis | None:
 
 
 def write_analysis(folder: Path, analysis: Analysis) -> None:
-    """Writes analysis.json into the folder of its pictures."""
+    """Write analysis.json into the folder of its pictures."""
     write_whole(folder / "analysis.json", json.dumps(analysis.model_dump(), indent=2) + "\n")
 
 
@@ -272,7 +327,10 @@ _Model = TypeVar("_Model", bound=_Record)
 
 
 def _validated(model: type[_Model], file: Path, command: str) -> _Model:
-    content = read_json(file)
+    return _checked(model, read_json(file), file, command)
+
+
+def _checked(model: type[_Model], content: Any, file: Path, command: str) -> _Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:

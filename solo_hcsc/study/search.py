@@ -8,7 +8,7 @@ ended is not repeated, and an interrupted trial goes on.
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.errors import MissingPackage, UserError, on_one_line
 from solo_hcsc.files import read_json, write_whole
 from solo_hcsc.hcsc.options import levels_for
+from solo_hcsc.progress import say
 from solo_hcsc.runs.results import read_metrics
 from solo_hcsc.study import runner
+from solo_hcsc.study.job import Job, plain, words
 from solo_hcsc.study.record import Search, Trial
-from solo_hcsc.study.runner import RunFailed, Taken, taking
+from solo_hcsc.study.runner import RESUMED, RunFailed, RunTakenElsewhere, shown, taking
 from solo_hcsc.tables import clock
 
 if TYPE_CHECKING:
@@ -40,8 +42,9 @@ class Between:
     low: float
     high: float
 
-    def draw(self, trial: "optuna.Trial", name: str) -> list[str]:
-        return [f"{trial.suggest_float(name, self.low, self.high, log=True):.4g}"]
+    def draw(self, trial: "optuna.Trial", name: str) -> float:
+        """Draw a number, of four digits."""
+        return float(f"{trial.suggest_float(name, self.low, self.high, log=True):.4g}")
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}, evenly in the logarithm"
@@ -49,23 +52,31 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some values, each of one or more words."""
+    """One of some values; one that is a tuple is of a setting that has several."""
 
-    values: tuple[str, ...]
+    values: tuple[Any, ...]
 
-    def draw(self, trial: "optuna.Trial", name: str) -> list[str]:
-        return str(trial.suggest_categorical(name, self.values)).split()
+    def draw(self, trial: "optuna.Trial", name: str) -> Any:
+        """Draw a value."""
+        by_text = {_text(value): value for value in self.values}
+        return by_text[str(trial.suggest_categorical(name, tuple(by_text)))]
 
     def __str__(self) -> str:
-        return ", ".join(self.values)
+        return ", ".join(map(_text, self.values))
 
 
-Space = Mapping[str, Between | OneOf]  # by the flag's name, without its dashes
+def _text(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+Space = Mapping[str, Between | OneOf]  # by the name of the setting
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """What ranges depend on.
+class TrialScale:
+    """The sizes of a trial that its ranges depend on.
 
     Args:
         batch: images of a step.
@@ -78,27 +89,27 @@ class Circumstances:
     lars: bool = False
 
 
-def _rates(where: Circumstances) -> Between:
-    return Between(0.1, 2.0) if where.lars else Between(0.01, 0.3)
+def _rates(scale: TrialScale) -> Between:
+    return Between(0.1, 2.0) if scale.lars else Between(0.01, 0.3)
 
 
-def _queues(where: Circumstances) -> OneOf:
+def _queues(scale: TrialScale) -> OneOf:
     """Two batches, which is one step's keys of both views, up to 32; not more than half of the images."""
-    most = max(2, where.images // 2 // where.batch)
-    return OneOf(tuple(str(count * where.batch) for count in dict.fromkeys(min(n, most) for n in (2, 4, 8, 16, 32))))
+    most = max(2, scale.images // 2 // scale.batch)
+    return OneOf(tuple(count * scale.batch for count in dict.fromkeys(min(n, most) for n in (2, 4, 8, 16, 32))))
 
 
-MOMENTA = OneOf(("0.9", "0.99", "0.996", "0.999"))
-TEMPERATURES = OneOf(("0.1", "0.15", "0.2", "0.3"))
+MOMENTA = OneOf((0.9, 0.99, 0.996, 0.999))
+TEMPERATURES = OneOf((0.1, 0.15, 0.2, 0.3))
 
 
-def _of_hcsc(where: Circumstances) -> Space:
-    bottom = levels_for(where.images)[0]
+def _of_hcsc(scale: TrialScale) -> Space:
+    bottom = levels_for(scale.images)[0]
     trees = [tuple(max(2, round(bottom * share * part)) for part in (1, 2 / 3, 1 / 3)) for share in (0.25, 0.5, 1)]
-    fitting = dict.fromkeys(" ".join(map(str, sorted(set(tree), reverse=True))) for tree in trees)
+    fitting = dict.fromkeys(tuple(sorted(set(tree), reverse=True)) for tree in trees)
     return {
-        "lr": _rates(where),
-        "queue_size": _queues(where),
+        "lr": _rates(scale),
+        "queue_size": _queues(scale),
         "base_tau_momentum": MOMENTA,
         "temperature": TEMPERATURES,
         "num_prototypes": OneOf(tuple(fitting)),
@@ -106,34 +117,34 @@ def _of_hcsc(where: Circumstances) -> Space:
     }
 
 
-def _of_moco(where: Circumstances) -> Space:
+def _of_moco(scale: TrialScale) -> Space:
     return {
-        "lr": _rates(where),
-        "queue_size": _queues(where),
+        "lr": _rates(scale),
+        "queue_size": _queues(scale),
         "base_tau_momentum": MOMENTA,
         "temperature": TEMPERATURES,
     }
 
 
-def _of_swav(where: Circumstances) -> Space:
+def _of_swav(scale: TrialScale) -> Space:
     return {
-        "lr": _rates(where),
-        "num_prototypes": OneOf(("30", "100", "300", "1000", "3000")),
+        "lr": _rates(scale),
+        "num_prototypes": OneOf((30, 100, 300, 1000, 3000)),
         "temperature": TEMPERATURES,
-        "freeze_prototypes_epochs": OneOf(("0", "1")),
-        "proj_output_dim": OneOf(("128", "256")),
+        "freeze_prototypes_epochs": OneOf((0, 1)),
+        "proj_output_dim": OneOf((128, 256)),
     }
 
 
-def _of_simclr(where: Circumstances) -> Space:
-    return {"lr": _rates(where), "temperature": TEMPERATURES}
+def _of_simclr(scale: TrialScale) -> Space:
+    return {"lr": _rates(scale), "temperature": TEMPERATURES}
 
 
-def _of_byol(where: Circumstances) -> Space:
-    return {"lr": _rates(where), "base_tau_momentum": MOMENTA}
+def _of_byol(scale: TrialScale) -> Space:
+    return {"lr": _rates(scale), "base_tau_momentum": MOMENTA}
 
 
-SPACES: dict[str, Callable[[Circumstances], Space]] = {
+SPACES: dict[str, Callable[[TrialScale], Space]] = {
     "hcsc": _of_hcsc,
     "mocov2plus": _of_moco,
     "swav": _of_swav,
@@ -142,21 +153,21 @@ SPACES: dict[str, Callable[[Circumstances], Space]] = {
 }
 
 
-def space_of(method: str, where: Circumstances, fixed: Collection[str]) -> Space:
-    """What is drawn for a method: its ranges but for the flags that were given.
+def space_of(method: str, scale: TrialScale, fixed: Container[str]) -> Space:
+    """Return what is drawn for a method: its ranges but for the settings that were given.
 
     Args:
         method: its name.
-        where: what the ranges depend on.
-        fixed: names of flags, without their dashes, that the user set for the method.
+        scale: what the ranges depend on.
+        fixed: names of settings that the user chose for the method.
 
     Example:
-        >>> list(space_of("mocov2plus", Circumstances(batch=128, images=5000), fixed=["temperature"]))
+        >>> list(space_of("mocov2plus", TrialScale(batch=128, images=5000), fixed=["temperature"]))
         ['lr', 'queue_size', 'base_tau_momentum']
     """
     if method not in SPACES:
         raise UserError(f"`search`: {method} has no documented ranges; compare of {', '.join(SPACES)}")
-    return {name: values for name, values in SPACES[method](where).items() if name not in fixed}
+    return {name: values for name, values in SPACES[method](scale).items() if name not in fixed}
 
 
 @dataclass(frozen=True)
@@ -164,7 +175,7 @@ class Searched:
     """A method and what its trials are made of."""
 
     name: str
-    flags: tuple[str, ...]  # of pretraining, without --seed
+    settings: Mapping[str, Any]  # of pretraining, as JSON has them, without `seed`
     space: Space
 
 
@@ -187,7 +198,7 @@ class EqualSearch:
         self.images = images
 
     def run(self) -> Search:
-        """All trials that have not ended yet, method by method in turn; returns the record of all."""
+        """Do all trials that have not ended yet, method by method in turn; return the record of all."""
         studies = {method.name: _study(self.ended(method)) for method in self.methods}
         for number in range(self.trials):
             for method in self.methods:
@@ -196,7 +207,7 @@ class EqualSearch:
         return self.record()
 
     def record(self) -> Search:
-        """What all trials came to."""
+        """Return the record of all trials."""
         return Search(
             metric=METRIC,
             trials=self.trials,
@@ -208,7 +219,7 @@ class EqualSearch:
         )
 
     def ended(self, method: Searched) -> list[Trial]:
-        """The trials of a method that have ended, in order; refuses those of another search."""
+        """Read the trials of a method that have ended, in order; refuse those of another search."""
         found = []
         for number in range(self.trials):
             file = self._folder(method, number) / "trial.json"
@@ -218,7 +229,7 @@ class EqualSearch:
                 trial = Trial.model_validate(read_json(file))
             except ValidationError as error:
                 raise UserError(f"{file}: not a trial's record ({on_one_line(str(error))}); remove it") from error
-            if trial.seed != self.seed or trial.base != list(method.flags) or trial.epochs_asked != self.epochs:
+            if trial.seed != self.seed or trial.common != dict(method.settings) or trial.epochs_asked != self.epochs:
                 raise UserError(f"{file}: is of another search; give another `out`, or remove {file.parent.parent}")
             found.append(trial)
         return found
@@ -227,24 +238,22 @@ class EqualSearch:
         return self.out / "search" / method.name / f"trial-{number}"
 
     def _one(self, method: Searched, number: int, study: "optuna.Study") -> None:
-        """One trial from its draws to its record."""
+        """Do one trial, from its draws to its record."""
         study.sampler = _sampler(self.seed, number)
         trial = study.ask()
-        drawn = {name: values.draw(trial, name) for name, values in method.space.items()}
-        words = [word for name, values in drawn.items() for word in (f"--{name}", *values)]
+        drawn = plain({name: values.draw(trial, name) for name, values in method.space.items()})
         folder = self._folder(method, number)
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"[search {number + 1}/{self.trials}] {method.name} {' '.join(words)} ...", end="", flush=True)
+        say(f"[search {number + 1}/{self.trials}] {method.name} {shown(drawn)} ...")
         started = time.monotonic()
-        again = ["--auto_resume", "--auto_resumer_max_hours", "100000"]
-        judged = ["--max_epochs", str(self.epochs), "--knn_eval", "--check_val_every_n_epoch", "1"]
-        flags = [*method.flags, *words, *judged, "--seed", str(self.seed), "--checkpoint_dir", str(folder), *again]
+        judged = {"max_epochs": self.epochs, "knn_eval": True, "check_val_every_n_epoch": 1, "seed": self.seed}
+        job = Job("pretrain", {**method.settings, **drawn, **judged}, {"checkpoint_dir": str(folder), **RESUMED})
         watching = _Watching(folder, trial, self.epochs)
         state: Literal["finished", "stopped", "failed"] = "finished"
         why = None
         with _held(folder) as lock:
             try:
-                runner.call("pretrain", flags, folder / "log.txt", lock, stop=watching.is_hopeless)
+                runner.call(job, folder, lock, stop=watching.is_hopeless)
                 state = "stopped" if watching.stopped else state
             except RunFailed as error:
                 state, why = "failed", str(error)
@@ -255,9 +264,11 @@ class EqualSearch:
             ended = Trial(
                 number=number,
                 seed=self.seed,
-                base=list(method.flags),
-                flags=words,
-                drawn={name: " ".join(values) for name, values in drawn.items()},
+                base=words(method.settings),
+                flags=words(drawn),
+                common=dict(method.settings),
+                settings=drawn,
+                drawn={name: _text(value) for name, value in drawn.items()},
                 epochs_asked=self.epochs,
                 state=state,
                 why=why,
@@ -267,20 +278,20 @@ class EqualSearch:
             )
             write_whole(folder / "trial.json", json.dumps(ended.model_dump(), indent=1) + "\n")
         _tell(study, trial, ended)
-        shown = f"{value:.2f}" if value is not None else "no accuracy"
-        told = {"finished": shown, "stopped": f"stopped at {shown}", "failed": f"failed: {why}"}[state]
-        print(f" {told}, {clock(ended.seconds)}", flush=True)
+        reached = f"{value:.2f}" if value is not None else "no accuracy"
+        told = {"finished": reached, "stopped": f"stopped at {reached}", "failed": f"failed: {why}"}[state]
+        say(f"    {told}, {clock(ended.seconds)}")
 
 
 class _Watching:
-    """Reads a running trial's accuracies as they are written, and asks the pruner; not after the last epoch."""
+    """Read a running trial's accuracies as they are written, and ask the pruner; not after the last epoch."""
 
     def __init__(self, folder: Path, trial: "optuna.Trial", epochs: int) -> None:
         self.folder, self.trial, self.epochs, self.stopped = folder, trial, epochs, False
         self._told: set[int] = set()
 
     def look(self) -> list[tuple[int, float]]:
-        """The accuracies so far: pairs of epoch and value."""
+        """Return the accuracies so far: pairs of epoch and value."""
         files = sorted(self.folder.rglob("metrics.csv"), key=lambda file: file.stat().st_mtime)
         found: dict[int, float] = {}
         for file in files:
@@ -288,7 +299,7 @@ class _Watching:
         return sorted(found.items())
 
     def is_hopeless(self) -> bool:
-        """Whether the pruner would stop the trial now."""
+        """Return whether the pruner would stop the trial now."""
         for epoch, value in self.look():
             if epoch not in self._told:
                 self._told.add(epoch)
@@ -299,13 +310,17 @@ class _Watching:
 
 
 def _sampler(seed: int, number: int) -> "optuna.samplers.BaseSampler":
-    """Of one trial: by its number, so that a search that goes on draws as one that was never interrupted."""
+    """Return the sampler of one trial, by its number: a resumed search draws as one that was never interrupted."""
     optuna = import_optuna()
     return optuna.samplers.RandomSampler(seed=1_000 * seed + number)
 
 
 def _study(ended: Sequence[Trial]) -> "optuna.Study":
-    """A study that knows the trials that have ended."""
+    """Make a study that knows the trials that have ended.
+
+    Trials are kept in files of ours rather than in optuna's storage. There a trial that was killed stays running, so
+    that it would have to be found and gone on with by hand, and all that a record has beside it would be attributes.
+    """
     optuna = import_optuna()
     pruner = optuna.pruners.MedianPruner(n_startup_trials=TRIALS_FIRST, n_warmup_steps=EPOCHS_FIRST)
     study = optuna.create_study(direction="maximize", pruner=pruner)
@@ -332,19 +347,19 @@ def _tell(study: "optuna.Study", trial: "optuna.Trial", ended: Trial) -> None:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[int]:
-    """`taking`, for a search that no other process may share: the trials' order decides what is stopped."""
+    """Hold a trial's folder, which no other process may share: the trials' order decides what is stopped."""
     try:
         with taking(folder) as lock:
             yield lock
-    except Taken:
+    except RunTakenElsewhere:
         raise UserError(f"`search`: another process works on {folder}; wait for it to end") from None
 
 
 def import_optuna() -> Any:
-    """The package, quiet; or one line that says how to get it."""
+    """Import the package and quieten it; or say in one line how to get it."""
     try:
         import optuna
     except ImportError:
-        raise UserError("--search needs optuna: pip install 'solo_hcsc[search]'") from None
+        raise MissingPackage("`search` needs optuna: pip install 'solo_hcsc[search]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -1,4 +1,4 @@
-"""A comparison or an ablation from its rows to its report's record."""
+"""Carry out a comparison or an ablation, from its rows to its record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from solo_hcsc.data.augmentation import AUGMENTATIONS
 from solo_hcsc.errors import UserError
+from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings
 from solo_hcsc.study import record
 from solo_hcsc.study.runner import (
@@ -32,12 +33,12 @@ SETTINGS = (*_COMMON, "num_crops_per_aug", *AUGMENTATIONS)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared, by which evaluations, and where."""
+    """Rows, evaluations and folder of a study."""
 
     kind: Literal["compare", "ablate"]
     subject: str | None  # of the title; the finished methods if None
     data: str  # what the images are called
-    command: str  # as it was typed
+    command: str  # that repeats it, for the report
     out: Path
     seeds: tuple[int, ...]
     variants: tuple[Variant, ...]
@@ -53,7 +54,7 @@ class Study:
     """A plan that is carried out."""
 
     def __init__(self, plan: Plan) -> None:
-        """Refuses to judge runs otherwise than those that the folder has; `check_beside` comes first."""
+        """Refuse other evaluation settings than those of the runs in the folder; `check_beside` comes first."""
         self.before = rows_before(plan.out, plan.kind)
         self.plan = plan
         names = [variant.name for variant in plan.variants]
@@ -65,11 +66,11 @@ class Study:
         self.experiments = Experiments(plan.out, plan.evaluations)
 
     def run(self) -> record.Comparison:
-        """All runs; returns the record, which is also written."""
+        """Do all runs; return the record, which is also written."""
         plan, variants = self.plan, list(self.plan.variants)
         names = " | ".join(variant.name for variant in variants)  # an ablation's have commas
         seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
-        print(f"{names}; {seeds}, {len(variants) * len(plan.seeds)} runs; results in {plan.out}", flush=True)
+        say(f"{names}; {seeds}, {len(variants) * len(plan.seeds)} runs; results in {plan.out}")
         if plan.equal_time:
             self.experiments.run(variants, plan.seeds[:1])  # tells the time of an epoch
             longer = self.at_equal_time()
@@ -80,7 +81,7 @@ class Study:
         return self.conclude(variants)
 
     def at_equal_time(self) -> list[Variant]:
-        """The variants with the epochs that come nearest to the slowest one's time, or that were begun for it."""
+        """Return the variants with the epochs nearest to the slowest one's time, or those that were begun for it."""
         runs = sorted(finished_runs(self.plan.out), key=lambda run: -run.cost["epoch_seconds"])
         seconds = {run.name: run.cost["epoch_seconds"] for run in runs}  # of the fastest seed, as in the report
         missing = [variant.name for variant in self.plan.variants if variant.name not in seconds]
@@ -95,17 +96,17 @@ class Study:
             begun = variant.begun_longer(self.plan.out)
             epochs = begun or nearest
             told = f"{nearest} epochs in {slowest}'s time" + (f", {begun} as begun" if begun else "")
-            print(f"{variant.name}: {seconds[variant.name]:.1f} s per epoch, {told}")
+            say(f"{variant.name}: {seconds[variant.name]:.1f} s per epoch, {told}")
             longer.append(variant if epochs == variant.epochs else variant.longer(epochs))
         return longer
 
     def conclude(self, variants: Sequence[Variant]) -> record.Comparison:
-        """What all finished runs of the folder come to."""
-        plan, runs = self.plan, finished_runs(self.plan.out)
+        """Aggregate all finished runs of the folder."""
+        plan, runs, elsewhere = self.plan, finished_runs(self.plan.out), self.experiments.elsewhere()
         finished = {run.name for run in runs}
         if not finished:
             reasons = [*self.experiments.failed.values()]
-            reasons += [f"another process works on {label}" for label in self.experiments.elsewhere()]
+            reasons += [f"another process works on {label}" for label in elsewhere]
             raise UserError(f"no run was finished; {'; '.join(reasons)}")
         order = dict.fromkeys(
             [*(plan.order or self.before), *(variant.name for variant in variants), *sorted(finished)]
@@ -121,14 +122,15 @@ class Study:
             "settings": dict(plan.settings),
             "reference": plan.reference,
             "search": plan.search,
+            "elsewhere": elsewhere,
         }
         comparison = tally(plan.out, runs, rows, about, self.experiments.failed)
-        record.write(plan.out, comparison)
+        comparison.save(plan.out)
         return comparison
 
 
 def check_beside(out: Path, kind: str, variants: Sequence[Variant]) -> None:
-    """Refuses a folder of something else, and rows that it has with other flags."""
+    """Refuse a folder of something else, and rows that it has with other settings."""
     if out.exists() and not out.is_dir():
         raise UserError(f"`out` {out}: is a file; give a folder")
     rows_before(out, kind)
@@ -136,18 +138,18 @@ def check_beside(out: Path, kind: str, variants: Sequence[Variant]) -> None:
 
 
 def rows_before(out: Path, kind: str) -> tuple[str, ...]:
-    """The names of the rows that the folder's last report has, in its order."""
+    """Return the names of the rows that the folder's last report has, in its order."""
     try:
         found = record.read(out)
     except UserError:  # there is none yet, or what there is will be made anew from the runs
         return ()
     if found.kind != kind:
-        raise UserError(f"--out {out}: was written by solo-hcsc {found.kind}; give another folder")
+        raise UserError(f"`out` {out}: was written by solo-hcsc {found.kind}; give another folder")
     return tuple(row.name for row in found.rows)
 
 
 def check_alike(flags: Mapping[str, Settings]) -> None:
-    """Refuses flags of one row that make it another task."""
+    """Refuse settings of one row that make it another task."""
     first, *others = flags
     for name in others:
         for setting in SETTINGS:
@@ -160,5 +162,6 @@ def check_alike(flags: Mapping[str, Settings]) -> None:
 
 
 def said(flags: Settings, name: str) -> str:
+    """Return a setting as text."""
     value = getattr(flags, name)
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,4 +1,4 @@
-"""What finished runs come to: mean and spread over seeds, cost and curves."""
+"""Aggregate finished runs: mean and spread over seeds, cost and curves."""
 
 import os
 import platform
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from solo_hcsc.runs.results import JUDGED, versions
+from solo_hcsc.study.job import words
 from solo_hcsc.study.record import MEASURES, Comparison, Cost, Evaluated, Measure, Row, SeedRun
 from solo_hcsc.study.runner import Finished
 
@@ -19,13 +20,13 @@ _CURVES = ("val_knn_acc1", "val_acc1", "left_out", *JUDGED)  # beginnings of nam
 def tally(
     out: Path, runs: Sequence[Finished], order: Sequence[str], about: Mapping[str, Any], failed: Mapping[str, str]
 ) -> Comparison:
-    """The comparison that runs below a folder come to.
+    """Aggregate the runs below a folder.
 
     Args:
         out: The folder.
         runs: All that are finished.
         order: The names of the rows, each of which has a run.
-        about: The other fields of a `Comparison`: title, kind, budget, command, settings, reference.
+        about: The other fields of a `Comparison`: title, kind, budget, command, settings, reference, elsewhere.
         failed: Runs that failed, and why.
     """
     rows = [row_of([run for run in runs if run.name == name], out) for name in order]
@@ -33,7 +34,7 @@ def tally(
 
 
 def row_of(runs: Sequence[Finished], out: Path) -> Row:
-    """The row of all seeds of one variant."""
+    """Aggregate all seeds of one variant."""
     found = [seed_run(run, out) for run in runs]
     measures = {}
     for name in MEASURES:
@@ -50,7 +51,8 @@ def row_of(runs: Sequence[Finished], out: Path) -> Row:
         name=first.name,
         base=first.base,
         epochs=first.epochs,
-        flags=list(first.flags),
+        flags=words(first.settings),
+        settings=first.settings,
         measures=measures,
         cost=Cost.model_validate({**fastest.cost, "peak_memory": peak}),
         runs=found,
@@ -58,13 +60,14 @@ def row_of(runs: Sequence[Finished], out: Path) -> Row:
 
 
 def seed_run(run: Finished, out: Path) -> SeedRun:
-    """What is recorded of one run."""
+    """Return what is recorded of one run."""
     results = run.results
     return SeedRun(
         seed=run.seed,
         folder=run.folder.relative_to(out).as_posix(),
         command=run.command,
-        flags=list(run.flags),
+        flags=words(run.settings),
+        settings=run.settings,
         evaluations={
             name: Evaluated(
                 command=result["command"],
@@ -86,7 +89,7 @@ def seed_run(run: Finished, out: Path) -> SeedRun:
 
 
 def machine() -> dict[str, Any]:
-    """What the seconds were measured on."""
+    """Return what the seconds were measured on."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -96,7 +99,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -23,9 +23,11 @@ from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
 from solo_hcsc.report import charts, figures, maps, negatives, prototypes
+from solo_hcsc.report.analysis import analyse as analyse_run
+from solo_hcsc.report.analysis import main_numbers
 from solo_hcsc.report.gallery import Thumbnails
-from solo_hcsc.runs.encoders import load_tree
 from solo_hcsc.runs.images import choose_labels, evaluated_images, same_data
+from solo_hcsc.runs.methods import load_tree
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --points 30 --queries 2".split()
 MAPS = ["tsne_class", "tsne_cluster", "umap_class", "umap_cluster"]
@@ -294,6 +296,21 @@ def test_collapsed_encoder_has_no_map(capsys):
 # ---- without labels ----
 
 
+def test_analysis_is_a_value_that_writes_nothing_until_it_is_saved(analysed, tmp_path):
+    settings = {"crop_size": 32, "batch_size": 16, "num_workers": 0, "accelerator": "cpu", "points": 30, "queries": 2}
+    folder = {"dataset": "custom", "data_dir": analysed.images, "train_dir": "train"}
+    found = analyse_run(analysed.checkpoint, **folder, **settings, out=tmp_path / "pictures")
+    assert not (tmp_path / "pictures").exists()
+    assert [row["ami"] for row in found.numbers["ami"]] == [row["ami"] for row in analysed.numbers["ami"]]
+    lines = found.table().splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["clusters", "-" * len(lines[1].split()[0])]
+    assert found.to_pandas()["name"].str.startswith("ami/").sum() == len(analysed.numbers["ami"])
+    assert found.record.command.startswith("solo-hcsc analyse --pretrained_feature_extractor")
+    file = found.save()
+    assert file == tmp_path / "pictures" / "analysis.json"
+    assert {one.name for one in file.parent.glob("*.svg")} == {one.file for one in found.record.figures}
+
+
 def only_labels(checkpoint: Path, *flags: object) -> tuple[bool, Path]:
     """Whether an analysis with these flags goes without labels, and in which folder."""
     parsed = analyse.parse([*map(str, flags), "--pretrained_feature_extractor", str(checkpoint)])
@@ -336,7 +353,7 @@ def test_without_labels_there_is_all_that_needs_none(analysed, tmp_path, without
     captions = " ".join(figure["caption"] for figure in content["figures"])
     assert "class" not in captions
     shares = {f"left_out/share level {number}" for number in (1, 2)}
-    assert analyse.main_numbers(numbers).keys() == shares
+    assert main_numbers(numbers).keys() == shares
 
 
 def test_flat_folder_and_another_method_have_clusters_of_k_means(untrained, images, tmp_path, without_umap, capsys):
@@ -346,7 +363,7 @@ def test_flat_folder_and_another_method_have_clusters_of_k_means(untrained, imag
     run_here("analyse", *flags_for(tmp_path, untrained, tmp_path / "out"), "--train_dir", "flat")
     out = capsys.readouterr().out
     assert f"without labels: {tmp_path / 'flat'} has no class folders\n" in out
-    assert "k-means takes 3 clusters for 36 images, because no classes tell how many\n" in out
+    assert "k-means with 3 clusters, a default for 36 images without classes\n" in out
     assert [file.name for file in (tmp_path / "out").glob("*.svg")] == ["tsne_cluster.svg"]
     content = json.loads((tmp_path / "out" / "analysis.json").read_text())
     assert content["numbers"] == {"clusters_of_kmeans": 3, "mapped_images": 30}

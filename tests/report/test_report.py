@@ -15,12 +15,16 @@ from tiny import run_here
 
 from solo_hcsc.errors import UserError
 from solo_hcsc.report import curves, figures, svg
-from solo_hcsc.report.page import make
+from solo_hcsc.report.page import make_report
 from solo_hcsc.study import record
 
 NASTY = ("<script>alert(1)</script>", "$x_1$ \"a\" 'b' <img src=x onerror=alert(1)>", "层次对比")
 
 HEADINGS = [("KNN %", 1000), ("Linear %", 1000), ("AMI", 5000), ("NMI", 5000)]
+
+
+def make(folder, out=None, title=None):
+    return make_report(folder, title).save(out)
 
 
 def picture():
@@ -435,3 +439,32 @@ def test_wandb_gets_the_curves_and_the_means(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
     assert summary["hcsc/knn"] == pytest.approx(45.2)
     assert len(list(Path(tmp_path, "wandb").rglob("*.png"))) == 5
+
+
+def test_page_is_made_again_from_the_record_beside_it(nasty, tmp_path):
+    """All of it but the pictures of analyses, which are in the runs' folders."""
+    page = make(nasty)
+    file = shutil.copy(page.with_suffix(".json"), tmp_path / "published.json")
+    before = Path(file).read_bytes()
+    again = make(file)
+    assert again == tmp_path / "published.html"
+    assert Path(file).read_bytes() == before, "the record is left as it is"
+    first, second = Page(page.read_text()), Page(again.read_text())
+    assert second.rows == first.rows
+    assert "The pictures are in the run's folder." in second.texts
+    assert "The pictures are in the run's folder." not in first.texts
+    run_here("report", file, "--out", tmp_path / "other.html", "--title", "Another")
+    assert json.loads((tmp_path / "other.json").read_text())["title"] == "Another"
+
+
+@pytest.mark.parametrize("content", ["[]", '{"comparison": {}, "analyses": {}}', '{"title": "x"}', "{"])
+def test_file_that_is_no_reports_record_is_refused(content, tmp_path, refused):
+    file = tmp_path / "record.json"
+    file.write_text(content)
+    assert f"{file}: n" in refused("report", file)
+
+
+def test_report_is_a_table_and_a_frame(tmp_path):
+    found = make_report(write(tmp_path, comparison()))
+    assert "hcsc has the best KNN accuracy" in found.table()
+    assert list(found.to_pandas()["name"]) == ["hcsc"] * 2 + ["mocov2plus"] * 2 + ["swav"] * 2

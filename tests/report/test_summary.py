@@ -8,6 +8,7 @@ from markdown_it import MarkdownIt
 from tiny import run_here
 
 from solo_hcsc.evaluation.paper import PUBLISHED, find
+from solo_hcsc.report.summary import HEADER, summarise
 
 
 def result(evaluation="knn", dataset="imagenet", method="hcsc", settings=None, metrics=None, **pretraining):
@@ -244,3 +245,12 @@ def test_corrupt_result_is_named(content, tmp_path, refused):
     (tmp_path / "good.json").write_text(json.dumps(result()))
     (tmp_path / "knn.json").write_text(content)
     assert f"{tmp_path / 'knn.json'}: not readable as JSON" in refused("summary", tmp_path)
+
+
+def test_summary_is_a_value(tmp_path):
+    (tmp_path / "one.json").write_text(json.dumps(result()))
+    found = summarise(tmp_path)
+    assert found.to_pandas()["evaluation"].tolist() == ["knn"]
+    assert found.table().splitlines()[0].split() == list(HEADER)
+    assert not list(tmp_path.glob("summary.*")), "nothing is written"
+    assert [file.name for file in found.save(tmp_path)] == ["summary.md", "summary.html"]

@@ -19,12 +19,14 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.evaluation.features import extract
 from solo_hcsc.evaluation.knn import accuracies
+from solo_hcsc.hcsc.options import options_in
 from solo_hcsc.runs.encoders import load_encoder
 from solo_hcsc.settings import take
 from solo_hcsc.solo102 import BaseMethod
 from solo_hcsc.solo102.datasets import evaluation_sets, evaluation_transforms
 from solo_hcsc.solo102.repairs.fix import bare_method
 from solo_hcsc.study.study import check_alike
+from solo_hcsc.study.tables import TABLES, chosen_rows
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
 SCRIPTS = sorted(path for path in (ROOT / "scripts" / "pretrain").rglob("*.sh") if path.name not in LAUNCHERS)
@@ -113,16 +115,18 @@ def test_comparison_scripts_compare_like_with_like(data):
 
 
 @pytest.mark.parametrize("data", ["digits", "cifar10"])
-@pytest.mark.parametrize("table", ablate.TABLES)
+@pytest.mark.parametrize("table", TABLES)
 def test_every_row_of_an_ablation_script_makes_sense(data, table):
     (*_, (command, words)) = commands_of(ROOT / "scripts" / "ablate" / f"{data}.sh", table)
     assert command == "ablate"
     flags, shared = ablate.parse(words)
-    rows = ablate.chosen(flags, ablate.TABLES[flags.table](ablate.options_of(shared).num_prototypes))
+    base = pretrain.parse(shared)
+    rows = chosen_rows(flags.table, TABLES[flags.table](options_in(vars(base)).num_prototypes), flags.rows)
     assert len(rows) >= {"tree": 2, "ceiling": 3}.get(table, 4)
     for more in rows.values():
-        pretrain.check_flags(pretrain.parse([*shared, *more.split()]))
-        ablate.options_of([*shared, *more.split()]).check_images({"digits": 1437, "cifar10": 10_000}[data])
+        settings = base.but(**more)
+        pretrain.check_flags(settings)
+        options_in(vars(settings)).check_images({"digits": 1437, "cifar10": 10_000}[data])
 
 
 @pytest.mark.parametrize("script", [s for s in SCRIPTS if "hcsc" in s.name], ids=lambda s: f"{s.parent.name}-{s.stem}")
@@ -264,8 +268,8 @@ def test_trees_studies_are_pairs_that_are_judged_on_test_images(data, table):
     assert command == "ablate"
     study, words = ablate.parse(flags)
     assert (study.test_dir, len(study.seeds)) == (Path("test"), 5)
-    for more in ablate.TABLES[study.table]((3, 2)).values():
-        pretrain.check_flags(pretrain.parse([*words, *more.split()]))
+    for more in TABLES[study.table]((3, 2)).values():
+        pretrain.check_flags(pretrain.parse(words).but(**more))
 
 
 def test_searched_comparison_draws_the_same_for_nobody_and_sets_the_same_for_all():

@@ -11,11 +11,16 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from tiny import SMALL, make_images, only, run_here
+from tiny import SMALL, call_here, make_images, only, run_here
 
-from solo_hcsc.cli.commands import ablate, compare
-from solo_hcsc.errors import UserError
-from solo_hcsc.study import runner
+import solo_hcsc
+from solo_hcsc.cli.commands import compare
+from solo_hcsc.cli.commands._studies import pretraining, values
+from solo_hcsc.errors import ArgumentError, UserError
+from solo_hcsc.hcsc.options import options_in
+from solo_hcsc.study import runner, tables
+from solo_hcsc.study.asked import rows_of
+from solo_hcsc.study.job import Job
 from solo_hcsc.study.runner import RunFailed, Variant, finished_runs, taking
 
 OF_HCSC = "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1"
@@ -26,20 +31,26 @@ LINEAR = "--max_epochs 1 --batch_size 8 --cache_features --lr 0.1"
 
 @pytest.fixture
 def called(monkeypatch):
-    """Runs the commands of a comparison in this process, which spares their imports; lists what was called."""
+    """Runs the jobs of a comparison in this process, which spares their imports; lists what was called."""
     calls: list[str] = []
 
-    def here(command, flags, log, lock, stop=None):
-        calls.append(f"{command} {log.parent.parent.name} {log.parent.name}")
-        with log.open("a") as out, redirect_stdout(out), redirect_stderr(out):
+    def here(job, folder, lock, stop=None):
+        calls.append(f"{job.function} {folder.parent.name} {folder.name}")
+        with (folder / "log.txt").open("a") as out, redirect_stdout(out), redirect_stderr(out):
             try:
-                run_here(command, *flags)
-            except SystemExit as ended:
-                raise RunFailed(f"{command} ended with code {ended.code}") from ended
+                call_here(job)
+            except UserError as error:
+                raise RunFailed(f"{job.function} ended with code 2: {error}") from error
         return 1.0
 
     monkeypatch.setattr(runner, "call", here)
     return calls
+
+
+def settings_of(method, command):
+    """The settings of a method's row, as its record has them."""
+    flags, methods = compare.parse(command)
+    return rows_of({method: values(pretraining(method, methods[method], flags.test_dir), "method")}, {})[method]
 
 
 @pytest.fixture
@@ -105,6 +116,30 @@ def test_methods_stand_side_by_side_and_nothing_is_repeated(flags, called, tmp_p
     assert [epoch for epoch, _ in row["runs"][0]["curves"]["val_knn_acc1"]] == [0, 1]
 
 
+def test_library_takes_and_returns_values_and_prints_nothing(images, called, tmp_path, capsys):
+    small = {"crop_size": 32, "batch_size": 8, "num_workers": 0, "accelerator": "cpu", "max_epochs": 1}
+    data = {"data_dir": images, "train_dir": "train", "val_dir": "val", "dataset": "custom"}
+    methods = {"mocov2plus": {"queue_size": 16}, "simclr": {"lr": 0.1}}
+    asked = {"seeds": [0], "out": tmp_path, "evaluations": {"knn": {"k": [3, 5]}, "clustering": None}}
+    found = solo_hcsc.compare(methods, **data, **small, **asked)
+    assert capsys.readouterr() == ("", "")
+    assert [row.name for row in found.rows] == ["mocov2plus", "simclr"]
+    assert found.rows[1].settings["lr"] == 0.1
+    assert found.to_pandas()["knn"].tolist() == [row.measures["knn"].mean for row in found.rows]
+    made = json.loads(only(tmp_path / "simclr", "knn-*.json").read_text())
+    assert [one["k"] for one in made["settings"]["all"]] == [3, 5]
+    called.clear()
+    methods["simclr"] = {**small, "lr": 0.1}  # the same values in another order
+    assert solo_hcsc.compare(methods, **data, **small, **asked).rows == found.rows
+    assert called == []
+    with pytest.raises(ArgumentError, match="`evaluations` knm: unknown"):
+        solo_hcsc.compare(methods, **data, **small, **{**asked, "evaluations": ["knm"]})
+    with pytest.raises(ArgumentError, match="`seed`: is set for each run"):
+        solo_hcsc.compare(methods, "photos", seed=3)
+    with pytest.raises(ArgumentError, match="`table` trees: unknown"):
+        solo_hcsc.ablate("trees", "photos")
+
+
 def test_test_images_are_for_the_evaluations_alone(flags, called, tmp_path):
     run_here("compare", *ONE, *flags, "--test_dir", "train", "--evaluations", "knn", "clustering")
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
@@ -129,7 +164,7 @@ def test_evaluations_with_other_flags_are_repeated_and_never_mixed(flags, called
     run_here("compare", *ONE, *flags, "--knn", "--k 3", "--test_dir", "train")
     assert called == []
     line = refused("compare", "--methods", "simclr", *flags, "--knn", "--k 5", "--test_dir", "train")
-    assert "knn of hcsc, seed 0 was run with other flags (3, now 5); name that run too" in line
+    assert "knn of hcsc, seed 0 was run with other settings (--k 3, now --k 5); name that run too" in line
     assert "knn of hcsc, seed 0" in refused("compare", *ONE, "--seeds", 1, *flags)
 
 
@@ -168,7 +203,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
 
     monkeypatch.setattr(runner.Finished, "cost", property(cost))
     command = [*map(str, (*BOTH, *flags)), "--evaluations", "knn", "--budget", "seconds"]
-    hcsc = {"name": "hcsc", "base": "hcsc", "epochs": 2, "flags": compare.parse(command)[1]["hcsc"]}
+    hcsc = {"name": "hcsc", "base": "hcsc", "epochs": 2, "settings": settings_of("hcsc", command)}
     for seed in (1, 2):  # pretrained before; disturbances only add
         folder = tmp_path / "out" / "hcsc" / f"seed-{seed}"
         folder.mkdir(parents=True)
@@ -176,7 +211,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
     run_here("compare", *command)
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert [row["name"] for row in found["rows"]] == ["hcsc", "mocov2plus", "hcsc, 3 epochs"]  # 2 * 10 / 6
-    assert found["rows"][-1]["flags"][-2:] == ["--max_epochs", "3"]
+    assert found["rows"][-1]["settings"]["max_epochs"] == 3
     assert [(row["base"], row["epochs"]) for row in found["rows"]] == [("hcsc", 2), ("mocov2plus", 2), ("hcsc", 3)]
     assert len(found["rows"][-1]["runs"][0]["curves"]["val_knn_acc1"]) == 3
     assert found["budget"] == "seconds"
@@ -218,7 +253,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         ("--methods simclr --seeds 1 1", "--seeds 1 1: names a seed twice"),
         ("--methods simclr --seeds -1", "--seeds -1: must not be negative"),
         ("--methods simclr --simclr '--method swav'", "--method: is set for each run; leave it out"),
-        ("--methods simclr --simclr '--lr=1 --seed=3'", "--seed=3: is set for each run"),
+        ("--methods simclr --simclr '--lr=1 --seed=3'", "--seed: is set for each run"),
         ('--methods simclr --simclr "--lr \'1"', "--simclr --lr '1: cannot be read as flags (No closing quotation)"),
         ("--methods simclr --linear '--bogus 3'", "--linear: unknown flag or stray value --bogus"),
         ("--methods simclr --knn '--k 0'", "--knn: --k 0: must be at least 1"),
@@ -231,7 +266,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         ("--methods simclr --simclr '--train_dir nowhere'", "simclr: --train_dir"),
         ("--methods simclr --test_dir nowhere", "--test_dir: "),
         ("--methods simclr --dataset cifar10 --test_dir val", "--test_dir val: is for --dataset custom; cifar10 has"),
-        ("--methods simclr --no_labels", "--no_labels: an evaluation needs labels"),
+        ("--methods simclr --no_labels", "--knn_eval needs labels, and --no_labels says there are none"),
     ],
 )
 def test_unfair_or_impossible_comparisons_are_refused(more, said, flags, refused):
@@ -256,11 +291,11 @@ def test_settings_that_nobody_gave_suit_few_images(custom, called, tmp_path):
 def test_other_flags_under_a_name_of_the_folder_are_refused(flags, tmp_path, refused):
     folder = tmp_path / "out" / "hcsc" / "seed-0"
     folder.mkdir(parents=True)
-    record = {"name": "hcsc", "base": "hcsc", "epochs": 2, "seed": 0, "flags": ["--method", "hcsc", "--lr", "0.5"]}
+    settings = settings_of("hcsc", [*map(str, (*ONE, *flags))])
+    record = {"name": "hcsc", "base": "hcsc", "epochs": 2, "seed": 0, "settings": settings | {"lr": 0.5}}
     (folder / "run.json").write_text(json.dumps(record))
-    assert "hcsc was run with other flags (0.5, now" in refused("compare", *ONE, *flags)
-    _, methods = compare.parse([*map(str, (*ONE, *flags))])
-    (folder / "run.json").write_text(json.dumps(record | {"flags": methods["hcsc"]}))
+    assert "hcsc was run with other settings (--lr 0.5, now --lr 0.03)" in refused("compare", *ONE, *flags)
+    (folder / "run.json").write_text(json.dumps(record | {"settings": settings}))
     with pytest.raises(UserError, match=r"seed-0: its metrics.csv has no epoch_seconds and no memory_mb"):
         _ = finished_runs(tmp_path / "out")[0].cost
     (folder / "run.json").write_text("{}")
@@ -293,7 +328,7 @@ def test_child_that_is_killed_is_said_to_be(tmp_path, monkeypatch):
         (tmp_path / "lock").open("w") as lock,
         pytest.raises(RunFailed, match=r"pretrain was killed by signal 9 \(SIGKILL"),
     ):
-        runner.call("pretrain", [], tmp_path / "log.txt", lock.fileno())
+        runner.call(Job("pretrain", {}), tmp_path, lock.fileno())
 
 
 def test_run_that_another_process_works_on_is_left_alone(flags, called, tmp_path, capsys):
@@ -327,18 +362,19 @@ def test_killed_comparison_goes_on(flags, tmp_path):
     assert [epoch for epoch, _ in run.curves["epoch_seconds"]] == list(range(12))
 
 
-@pytest.mark.parametrize("table", ablate.TABLES)
-def test_rows_of_a_table_are_options(table, custom):
+@pytest.mark.parametrize("table", tables.TABLES)
+def test_rows_of_a_table_are_options(table, images):
     """Every row is accepted by pretraining, and they differ from one another."""
-    flags = ["--method", "hcsc", *custom, "--num_prototypes", "300", "200", "100", "--max_epochs", "40"]
-    rows = ablate.TABLES[table]((300, 200, 100))
-    found = [ablate.options_of([*flags, *more.split()]) for more in rows.values()]
+    base = {"method": "hcsc", "dataset": "custom", "data_dir": str(images), "train_dir": "train", "max_epochs": 40}
+    rows = tables.TABLES[table]((300, 200, 100))
+    base["num_prototypes"] = [300, 200, 100]
+    found = [options_in(vars(Job("pretrain", {**base, **more}).settle())) for more in rows.values()]
     assert len(set(found)) == len(rows)
-    assert len({Variant(name, (), 40, name).folder for name in rows}) == len(rows)
+    assert len({Variant(name, {}, 40, name).folder for name in rows}) == len(rows)
     if table == "levels":
         expected = [(300,), (600,), (300, 200), (300, 200, 100), (300, 200, 100, 50)]
         assert [options.num_prototypes for options in found] == expected
-        assert list(ablate.levels((4, 1))) == ["4", "8", "4-1"]
+        assert list(tables.levels((4, 1))) == ["4", "8", "4-1"]
     if table == "prototypes":
         assert [options.num_prototypes for options in found] == [
             (100, 50, 20),
@@ -364,7 +400,8 @@ def test_rows_of_the_paper_are_run_and_reported(custom, called, tmp_path, refuse
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["reference"] == "IL, PL (PCL)"
     assert "was written by solo-hcsc ablate" in refused("compare", *ONE, *custom, *SMALL, "--out", tmp_path / "out")
     longer = ["ablate", "--table", "components", *flags, "--max_epochs", 3]
-    assert "HP, IL, PL, IS, PS (HCSC) was run with other flags (fewer, now 3)" in refused(*longer)
+    changed = "HP, IL, PL, IS, PS (HCSC) was run with other settings (--max_epochs 2, now --max_epochs 3)"
+    assert changed in refused(*longer)
     assert "--max_epochs is 3 for HP, IL, PL and 2 for HP, IL, PL, IS, PS (HCSC)" in refused(*longer, "--rows", 2)
 
 

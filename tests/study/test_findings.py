@@ -36,7 +36,7 @@ def test_less_time_for_those_behind_is_told():
     content = comparison()
     content["rows"][1]["cost"]["epoch_seconds"], content["rows"][2]["cost"]["epoch_seconds"] = 55, 30  # hcsc: 60
     told = "In the time of hcsc's 4 epochs, swav would do 8 epochs"
-    assert outcome(content)[2] == f"{told}; --budget seconds adds such a row."
+    assert outcome(content)[2] == f"{told}; a budget in seconds adds such a row."
     longer = row_of("longer", [42.0, 42.2], 30.0, base="swav", epochs=8)
     found = outcome(content | {"budget": "seconds", "rows": [*content["rows"], longer]})
     assert found[2].startswith("No other method would do more epochs in that time")

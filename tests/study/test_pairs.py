@@ -5,11 +5,12 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 import torch
-from tiny import SMALL, run_here
+from tiny import SMALL, call_here, run_here
 
-from solo_hcsc.cli.commands.ablate import NO_TREE
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.study import runner
+from solo_hcsc.study.job import words
+from solo_hcsc.study.tables import NO_TREE
 
 TREE = "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 8 --proto_warmup_epochs 0".split()
 IMAGES = ["--clustered_features", "images", "--clustered_space", "encoder"]
@@ -35,7 +36,7 @@ def first_steps(monkeypatch, custom, tmp_path, *flags):
 
 def test_pair_has_the_same_initial_weights_and_the_same_crops(monkeypatch, custom, tmp_path):
     weights, crops = first_steps(monkeypatch, custom, tmp_path)
-    without, same = first_steps(monkeypatch, custom, tmp_path, *NO_TREE.split())
+    without, same = first_steps(monkeypatch, custom, tmp_path, *words(NO_TREE))
     oracle, again = first_steps(monkeypatch, custom, tmp_path, "--oracle_labels")
     for others in (without, oracle):
         assert weights.keys() == others.keys()
@@ -47,9 +48,9 @@ def test_pair_has_the_same_initial_weights_and_the_same_crops(monkeypatch, custo
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    def here(command, flags, log, lock, stop=None):
-        with log.open("a") as out, redirect_stdout(out), redirect_stderr(out):
-            run_here(command, *flags)
+    def here(job, folder, lock, stop=None):
+        with (folder / "log.txt").open("a") as out, redirect_stdout(out), redirect_stderr(out):
+            call_here(job)
         return 1.0
 
     monkeypatch.setattr(runner, "call", here)

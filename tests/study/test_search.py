@@ -6,16 +6,19 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from tiny import SMALL, make_images, run_here
+from tiny import SMALL, call_here, make_images, run_here
 
-from solo_hcsc.cli.commands import ablate, pretrain
+from solo_hcsc.cli.commands import ablate
+from solo_hcsc.cli.commands._studies import pretraining
 from solo_hcsc.errors import UserError
+from solo_hcsc.hcsc.options import options_in
 from solo_hcsc.study import runner, search
 from solo_hcsc.study.findings import choice, winner
+from solo_hcsc.study.job import Job, plain
 from solo_hcsc.study.record import Search, Trial
-from solo_hcsc.study.search import Between, Circumstances, EqualSearch, OneOf, Searched, space_of
+from solo_hcsc.study.search import Between, EqualSearch, OneOf, Searched, TrialScale, space_of
 
-WHERE = Circumstances(batch=8, images=200)
+SCALE = TrialScale(batch=8, images=200)
 METHODS = ["--methods", "hcsc", "mocov2plus"]
 OF_HCSC = "--num_prototypes 4 2 --min_cluster_size 2 --queue_size 16 --proto_warmup_epochs 0 --base_tau_momentum 0.9"
 OF_MOCO = "--queue_size 16 --base_tau_momentum 0.9"
@@ -23,17 +26,17 @@ OF_MOCO = "--queue_size 16 --base_tau_momentum 0.9"
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """Trials whose accuracy is their learning rate; lists the flags of each. A rate below 0.02 fails."""
+    """Trials whose accuracy is their learning rate; lists their jobs. A rate below 0.02 fails."""
     calls = []
 
-    def pretend(command, flags, log, lock, stop=None):
-        rate = float(flags[flags.index("--lr") + 1])
-        calls.append(flags)
+    def pretend(job, folder, lock, stop=None):
+        rate = job.settings["lr"]
+        calls.append(job)
         if rate < 0.02:
             raise runner.RunFailed("it diverged")
         for epoch in range(6):
             rows = "".join(f"{number},{rate * (number + 1)}\n" for number in range(epoch + 1))
-            (log.parent / "metrics.csv").write_text(f"epoch,val_knn_acc1\n{rows}")
+            (folder / "metrics.csv").write_text(f"epoch,val_knn_acc1\n{rows}")
             if stop is not None and stop():
                 return 1.0
         return 1.0
@@ -43,7 +46,7 @@ def made_up(monkeypatch):
 
 
 def searched(name="mocov2plus", **space):
-    return Searched(name, ("--method", name), space or {"lr": Between(0.01, 0.3), "temperature": OneOf(("0.1", "1"))})
+    return Searched(name, {"method": name}, space or {"lr": Between(0.01, 0.3), "temperature": OneOf((0.1, 1))})
 
 
 def test_same_number_of_trials_for_each_method_and_all_are_recorded(made_up, tmp_path):
@@ -90,7 +93,8 @@ def test_best_trial_wins_and_a_method_without_one_is_refused(made_up, tmp_path):
     found = EqualSearch(tmp_path, [searched()], trials=8, epochs=6, seed=0, images=300).run()
     best = winner(found, "mocov2plus")
     assert best.value == max(trial.value for trial in found.of_methods["mocov2plus"] if trial.value)
-    assert best.flags[:2] == ["--lr", best.drawn["lr"]]
+    assert best.settings["lr"] == float(best.drawn["lr"])
+    assert best.flags[:2] == ["--lr", best.drawn["lr"]], "for a reader"
     hopeless = EqualSearch(
         tmp_path / "other", [searched(lr=Between(0.001, 0.01))], trials=2, epochs=6, seed=0, images=300
     ).run()
@@ -122,27 +126,27 @@ def test_broken_record_of_a_trial_is_named(made_up, tmp_path):
 
 
 @pytest.mark.parametrize("name", search.SPACES)
-def test_whatever_is_drawn_is_what_pretraining_takes(name, custom):
+def test_whatever_is_drawn_is_what_pretraining_takes(name, images):
     optuna = search.import_optuna()
-    space = space_of(name, WHERE, fixed=[])
+    space = space_of(name, SCALE, fixed=[])
     for seed in range(20):
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
         trial = study.ask()
-        words = [word for flag, values in space.items() for word in (f"--{flag}", *values.draw(trial, flag))]
-        flags = pretrain.parse(["--method", name, *custom, *SMALL, *words])
-        pretrain.check_flags(flags)
-        assert space.keys() <= flags.typed
+        drawn = plain({setting: values.draw(trial, setting) for setting, values in space.items()})
+        base = {"method": name, "data_dir": str(images), "crop_size": [32], "batch_size": 8, "accelerator": "cpu"}
+        settings = Job("pretrain", {**base, **drawn}).settle()
+        assert space.keys() <= settings.typed
 
 
 def test_what_the_user_sets_is_not_drawn_and_unknown_ranges_are_refused():
-    assert "temperature" not in space_of("hcsc", WHERE, fixed=["temperature"])
+    assert "temperature" not in space_of("hcsc", SCALE, fixed=["temperature"])
     with pytest.raises(UserError, match="dino has no documented ranges; compare of hcsc, mocov2plus"):
-        space_of("dino", WHERE, fixed=[])
+        space_of("dino", SCALE, fixed=[])
 
 
 def test_queues_fit_batches_and_images():
-    sizes = space_of("mocov2plus", Circumstances(batch=128, images=1000), fixed=[])["queue_size"].values
-    assert sizes == ("256", "384")
+    sizes = space_of("mocov2plus", TrialScale(batch=128, images=1000), fixed=[])["queue_size"].values
+    assert sizes == (256, 384)
 
 
 def test_running_command_is_ended_where_it_is_told_to(tmp_path, monkeypatch):
@@ -172,9 +176,9 @@ def held_out(tmp_path):
 
 
 def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, capsys):
-    def here(command, flags, log, lock, stop=None):
-        with log.open("a") as out, redirect_stdout(out), redirect_stderr(out):
-            run_here(command, *flags)
+    def here(job, folder, lock, stop=None):
+        with (folder / "log.txt").open("a") as out, redirect_stdout(out), redirect_stderr(out):
+            call_here(job)
         return 1.0
 
     monkeypatch.setattr(runner, "call", here)
@@ -185,7 +189,7 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
     assert {name: len(of_method) for name, of_method in trials.items()} == {"hcsc": 2, "mocov2plus": 2}
     for row in found["rows"]:
         best = max((Trial(**trial) for trial in trials[row["name"]]), key=lambda trial: trial.value)
-        assert row["flags"][-len(best.flags) :] == best.flags
+        assert best.settings.items() <= row["settings"].items()
         assert "--val_dir test" in row["runs"][0]["evaluations"]["knn"]["command"]
     assert "queue_size" not in trials["hcsc"][0]["drawn"], "it was given"
     page = (tmp_path / "out" / "report.html").read_text()
@@ -201,7 +205,8 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
     assert (flags.seeds, str(flags.test_dir), flags.evaluations, flags.knn) == ([0], "test", ["knn"], "--k 20")
     best = winner(Search(**found["search"]), "hcsc")
     assert words[-2 - len(best.flags) :] == [*best.flags, "--max_epochs", "1"]
-    assert ablate.options_of(words).query_cluster == "assignment", "pretraining takes them"
+    settings = pretraining("tree", words, flags.test_dir)
+    assert options_in(vars(settings)).query_cluster == "assignment", "pretraining takes them"
     run_here("compare", *held_out, *asked)
     assert "finished before" in capsys.readouterr().out
 
@@ -209,7 +214,7 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
 def test_search_needs_images_that_it_does_not_choose_by(held_out, refused):
     asked = ["--search", 2, "--max_epochs", 1, "--evaluations", "knn"]
     assert "held-out training images" in refused("compare", *held_out, *asked)
-    assert "is --val_dir, by which --search chooses" in refused("compare", *held_out, *asked, "--test_dir", "val")
+    assert "is also --val_dir, on which --search chooses" in refused("compare", *held_out, *asked, "--test_dir", "val")
     line = refused("compare", *held_out, *asked, "--test_dir", "test", "--knn", "--nonsense 3")
     assert "--knn: unknown flag" in line, "before the first trial"
 

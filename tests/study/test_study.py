@@ -10,7 +10,7 @@ from solo_hcsc.study.study import Plan, Study, check_beside
 
 
 def variant(name, epochs=2, base=None):
-    return Variant(name, ("--method", name), epochs, base or name)
+    return Variant(name, {"method": name}, epochs, base or name)
 
 
 def plan(out, *variants, **other):
@@ -37,7 +37,7 @@ def finish(tmp_path, monkeypatch):
     def write(one, seed=0):
         folder = tmp_path / one.folder / f"seed-{seed}"
         folder.mkdir(parents=True)
-        facts = {"name": one.name, "base": one.base, "epochs": one.epochs, "flags": list(one.flags), "seed": seed}
+        facts = {"name": one.name, "base": one.base, "epochs": one.epochs, "settings": one.settings, "seed": seed}
         (folder / "run.json").write_text(json.dumps(facts))
 
     return write
@@ -69,8 +69,8 @@ def test_folder_of_something_else_is_refused_before_its_flags_are_read(finish, t
     Study(plan(tmp_path, kind="ablate", subject="x")).conclude([])
     with pytest.raises(UserError, match="was written by solo-hcsc ablate; give another folder"):
         check_beside(tmp_path, "compare", [variant("hcsc")])
-    with pytest.raises(UserError, match=r"hcsc was run with other flags \(hcsc, now swav\)"):
-        check_beside(tmp_path, "ablate", [Variant("hcsc", ("--method", "swav"), 2, "hcsc")])
+    with pytest.raises(UserError, match=r"hcsc was run with other settings \(`method` hcsc, now `method` swav\)"):
+        check_beside(tmp_path, "ablate", [Variant("hcsc", {"method": "swav"}, 2, "hcsc")])
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is a file; give a folder"):
         check_beside(tmp_path / "file", "compare", [])

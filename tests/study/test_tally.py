@@ -28,7 +28,7 @@ def finished(name, seed, acc1, pace, epochs=2):
         base="hcsc",
         epochs=epochs,
         seed=seed,
-        flags=["--method", "hcsc"],
+        settings={"method": "hcsc"},
         folder=Path("out", name, f"seed-{seed}"),
         command=f"solo-hcsc pretrain --seed {seed}",
         results={"knn": {**result, "metrics": {"acc1": acc1}}, "clustering": {**result, **clustering}},
@@ -48,7 +48,8 @@ def test_rows_have_mean_spread_and_the_fastest_seeds_cost():
     longer, row = found.rows
     assert (longer.name, longer.base, longer.epochs) == ("hcsc, 3 epochs", "hcsc", 3)
     assert longer.measures["knn"].spread is None
-    assert (row.name, row.base, row.epochs, row.flags) == ("hcsc", "hcsc", 2, ["--method", "hcsc"])
+    assert (row.name, row.base, row.epochs, row.settings) == ("hcsc", "hcsc", 2, {"method": "hcsc"})
+    assert row.flags == ["--method", "hcsc"], "for a reader"
     assert row.measures["knn"].values == [40.0, 42.0]
     assert row.measures["knn"].mean == pytest.approx(41.0)
     assert row.measures["knn"].spread == pytest.approx(statistics.stdev([40.0, 42.0]))

@@ -6,11 +6,9 @@ from pathlib import Path
 from solo_hcsc.cli.flags import add_wandb_flags
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
-from solo_hcsc.report import page, to_wandb
-from solo_hcsc.report.text import comparison_table
+from solo_hcsc.report.page import make_report
+from solo_hcsc.report.to_wandb import log_comparison
 from solo_hcsc.settings import take
-from solo_hcsc.study import record
-from solo_hcsc.study.findings import outcome
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 
@@ -19,10 +17,12 @@ def run(argv: Sequence[str]) -> None:
     parser = Parser(
         "report",
         "One page, report.html, that shows a comparison or an ablation with all its runs, and opens in a browser "
-        "without anything else; its numbers also as report.json.",
+        "without anything else; its numbers also as report.json, from which the page can be made again.",
     )
-    parser.add_argument("folder", type=Path, help="what solo-hcsc compare or solo-hcsc ablate wrote")
-    parser.add_argument("--out", type=Path, metavar="FILE.html", help="the page; FOLDER/report.html if not given")
+    told = "what solo-hcsc compare or solo-hcsc ablate wrote; or report.json, for a page without pictures of analyses"
+    parser.add_argument("folder", type=Path, metavar="FOLDER_OR_JSON", help=told)
+    told = "the page; FOLDER/report.html if not given, or beside the JSON under its name"
+    parser.add_argument("--out", type=Path, metavar="FILE.html", help=told)
     parser.add_argument("--title", metavar="TEXT", help="the page's title; the comparison's own if not given")
     add_wandb_flags(parser)
     flags = parser.parse(argv)
@@ -31,11 +31,9 @@ def run(argv: Sequence[str]) -> None:
         raise UserError("--offline goes with --wandb; add that or leave it out")
     check_wandb(wandb)
 
-    file = page.make(flags.folder, flags.out, flags.title)
-    comparison = record.read(flags.folder)
+    report = make_report(flags.folder, flags.title)
+    file = report.save(flags.out)
     if wandb.wandb:
-        print(f"wandb: {to_wandb.log_comparison(comparison, wandb, file.parent)}")
-    print(comparison_table(comparison))
-    for sentence in outcome(comparison):
-        print(sentence)
+        print(f"wandb: {log_comparison(report.comparison, wandb, file.parent)}")
+    print(report.table())
     print(f"report: {file}")
