@@ -108,12 +108,12 @@ def cropped(image: Image.Image, share: float, draw: np.random.Generator) -> Imag
 def found_by(paths: list[Path], kinds: list[str], folder: Path, args: Namespace) -> list[dict[str, Any]]:
     vectors = None
     if args.weights:
-        from solo_hcsc.evaluation.embedding import embed
+        from solo_hcsc.runs.run import embed
 
         normalised: dict[str, Any] = {"crop_size": 96, "mean": [0.5] * 3, "std": [0.5] * 3, "no_labels": True}
         found = embed(args.weights, folder, encoder="timm/tf_efficientnet_lite0", **normalised)
         rows = {path: row for row, path in enumerate(found.paths)}
-        vectors = found.embeddings[[rows[path.name] for path in paths]]
+        vectors = found.vectors[[rows[path.name] for path in paths]]
     ways: dict[str, Callable[[], Pairs]] = {"solo_hcsc, hash": lambda: pairs_of_groups(paths, None)}
     if vectors is not None:
         ways["solo_hcsc, hash and features"] = lambda: pairs_of_groups(paths, vectors)

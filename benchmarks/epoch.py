@@ -14,7 +14,8 @@ from PIL import Image
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from benchmarks import measure
-from solo_hcsc.cli.commands import pretrain
+from solo_hcsc.cli.commands.pretrain import parse
+from solo_hcsc.training.pretraining import prepare, resolve
 
 WAYS = {
     "one-sided MoCo": "--method hcsc --instance_selection false --prototype_loss false --batch_negatives false",
@@ -47,8 +48,8 @@ class Pretraining:
     """A method that trains one epoch at a time."""
 
     def __init__(self, flags: list[str]) -> None:
-        job = pretrain.resolve(pretrain.parse(flags))
-        work = pretrain.prepare(job)
+        job = resolve(parse(flags))
+        work = prepare(job)
         self.model = work.model
         self.loader = job.loading.repeatable(work.train_set, job.loop.seed, job.devices.shards)
         self.timer = EpochTimer()

@@ -21,7 +21,7 @@ import torch
 from benchmarks import measure
 from solo_hcsc.__main__ import main as solo_hcsc
 from solo_hcsc.data.digits import lay_out_digits
-from solo_hcsc.encoders.checkpoints import finished_epochs, progress
+from solo_hcsc.encoders.checkpoints import finished_epochs, steps_and_time
 from solo_hcsc.runs.results import read_metrics
 
 FLAGS = (
@@ -114,7 +114,7 @@ def wait(process: int) -> int:
 
 
 def newest(folder: Path) -> Path | None:
-    return max(folder.rglob("*.ckpt"), key=progress, default=None)
+    return max(folder.rglob("*.ckpt"), key=steps_and_time, default=None)
 
 
 def epochs_with_rows(checkpoint: Path | None) -> list[int]:

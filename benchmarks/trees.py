@@ -121,14 +121,14 @@ def sorted_folders(args: Namespace) -> list[Path]:
 
 def features(folder: Path, args: Namespace) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors (N, 1280) of the pictures below a folder, and their fine labels (N,)."""
-    from solo_hcsc.evaluation.embedding import embed
+    from solo_hcsc.runs.run import embed
 
     cached = args.cache / f"{folder.name}.npz"
     if not cached.exists():
         normalised: dict[str, Any] = {"crop_size": 96, "mean": [0.5] * 3, "std": [0.5] * 3, "no_labels": True}
         found = embed(args.weights, folder, encoder="timm/tf_efficientnet_lite0", skip_unreadable=True, **normalised)
         args.cache.mkdir(parents=True, exist_ok=True)
-        np.savez(cached, features=found.embeddings, paths=np.array(found.paths))
+        np.savez(cached, features=found.vectors, paths=np.array(found.paths))
     with np.load(cached) as kept:
         labels = np.unique([path.split("/")[1] for path in kept["paths"].tolist()], return_inverse=True)[1]
         return normalise(kept["features"]), labels

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment that the other scripts work in; they source this file: `source scripts/setup.sh [EXTRA]`.
+# It has what all commands of the README need: pages, tables, wandb.
 # Uses the active virtual or conda environment, or makes .venv in the checkout. Skipped in a second once it is done;
 # a half-finished one is finished. ENVIRONMENT=folder and CONSTRAINTS=file change where and which versions.
 set -euo pipefail
@@ -57,17 +58,18 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$environment/bin/python"
             "$python cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"
         touch "$environment/.solo_hcsc-made" # ours: it may be made anew if it breaks
     fi
+    common="report,tables,wandb${extra:+,$extra}"
     if "$environment/bin/python" -c 'import faiss' 2>/dev/null; then
-        extras="$extra" # faiss-cpu and faiss-gpu exclude each other: keep the one that is there
+        extras="$common" # faiss-cpu and faiss-gpu exclude each other: keep the one that is there
     elif command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then
-        extras="gpu${extra:+,$extra}"
+        extras="gpu,$common"
     else
-        extras="cpu${extra:+,$extra}"
+        extras="cpu,$common"
     fi
     log="$environment/setup.log"
     : >"$log"
     echo "setup: installing PyTorch and what else is needed (about 3 minutes and 7 GB); log: $log"
-    install "$log" ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e "$root${extras:+[$extras]}"
+    install "$log" ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e "$root[$extras]"
     install "$log" --no-deps solo-learn==1.0.2
     "$environment/bin/python" -c 'import solo_hcsc.solo102' >>"$log" 2>&1 || {
         tail -n 3 "$log" >&2

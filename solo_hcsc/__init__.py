@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from solo_hcsc.errors import ArgumentError
     from solo_hcsc.evaluation.budgets import fewlabels
     from solo_hcsc.evaluation.clusters import clustering
+    from solo_hcsc.evaluation.detection import detect
     from solo_hcsc.evaluation.features import features_of
     from solo_hcsc.evaluation.knn import knn, zeroshot
+    from solo_hcsc.evaluation.linear import linear, linear_on_images
+    from solo_hcsc.evaluation.places import places
+    from solo_hcsc.evaluation.semisup import semisup
+    from solo_hcsc.evaluation.voc import voc
     from solo_hcsc.hcsc.coding import Coded, SelectiveCoding
     from solo_hcsc.hcsc.hierarchy import Hierarchy, Level, build_hierarchy
     from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
@@ -53,25 +58,32 @@ __all__ = [
     "build_hierarchy",
     "clustering",
     "dead_dimensions",
+    "detect",
     "embed",
     "explore",
     "export",
     "features_of",
     "fewlabels",
     "knn",
+    "linear",
+    "linear_on_images",
     "load_encoder",
     "load_tree",
     "open_run",
     "pick",
+    "places",
+    "pretrain",
     "rankme",
+    "semisup",
     "spread",
     "uniformity",
+    "voc",
     "zeroshot",
 ]
 
 _ROOMS = {
     "hcsc.options": ("Options",),
-    "errors": ("ArgumentError",),
+    "errors": ("ArgumentError", "UserError"),
     "hcsc.coding": ("SelectiveCoding", "Coded"),
     "hcsc.processes": ("Processes",),
     "hcsc.hierarchy": ("Hierarchy", "Level", "build_hierarchy"),
@@ -89,6 +101,11 @@ _ROOMS = {
     "report.explore": ("explore",),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
+    "evaluation.detection": ("detect",),
+    "evaluation.linear": ("linear", "linear_on_images"),
+    "evaluation.places": ("places",),
+    "evaluation.semisup": ("semisup",),
+    "evaluation.voc": ("voc",),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

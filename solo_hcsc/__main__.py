@@ -9,11 +9,12 @@ from functools import partial
 from importlib import import_module
 from typing import TextIO
 
-from solo_hcsc.cli.parser import as_typed
-from solo_hcsc.cli.terminal import Terminal, in_flags
-from solo_hcsc.errors import UNUSABLE_PATH, UserError, told_path
+from solo_hcsc.cli.parser import as_typed, in_flags
+from solo_hcsc.cli.terminal import Terminal
+from solo_hcsc.errors import UNUSABLE_PATH, Ended, UserError, told_path
+from solo_hcsc.extras import require
 from solo_hcsc.interrupts import is_interrupt, raise_again_what_finalisers_swallow
-from solo_hcsc.launch import refuse, stop
+from solo_hcsc.launch import end_of
 from solo_hcsc.progress import listen
 from solo_hcsc.quiet import quiet
 from solo_hcsc.settings import nearest
@@ -55,6 +56,10 @@ COMMANDS = {
     "solo-learn 1.0.6": {"solo": "run a script of its checkout, such as main_knn.py, with HCSC among its methods"},
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
 }
+EXTRAS = {  # of setup.cfg, and the commands that need them
+    "report": ("compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
+    "tables": ("embed", "spread"),
+}
 
 
 def main() -> None:
@@ -74,22 +79,24 @@ def main() -> None:
 
 
 def answer() -> None:
-    """Runs the command line, and refuses what its user can mend."""
+    """Run the command line; end with a line where its user can mend what went wrong."""
     raise_again_what_finalisers_swallow()
     try:
-        run(sys.argv[1:])
+        return run(sys.argv[1:])
     except UserError as error:
-        refuse(as_typed(in_flags(str(error)), sys.argv), getattr(error, "alone", False))
+        end = error
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in UNUSABLE_PATH:  # a path put together from several flags
-            refuse(told_path(error))
-        if not isinstance(error, SystemExit) and is_interrupt(error):
-            stop("interrupted", 130)
-        raise
+            end = UserError(told_path(error))
+        elif not isinstance(error, SystemExit) and is_interrupt(error):
+            end = Ended((isinstance(error, KeyboardInterrupt) and str(error)) or "interrupted", 130)
+        else:
+            raise
+    sys.exit(end_of(end, as_typed(in_flags(str(end)), sys.argv)))
 
 
 def run(argv: Sequence[str]) -> None:
-    """Runs a command, given as its name and its flags."""
+    """Run a command, given as its name and its flags."""
     quiet()
     listen(Terminal())
     name = argv[0] if argv else "--help"
@@ -98,6 +105,9 @@ def run(argv: Sequence[str]) -> None:
     elif name == "--version":
         print(f"solo_hcsc {__version__}")
     elif name in known():
+        for extra, commands in EXTRAS.items():
+            if name in commands and not {"-h", "--help"} & set(argv):
+                require(extra, name)
         import_module(f"solo_hcsc.cli.commands.{name}").run(list(argv[1:]))
     else:
         hint = nearest(name, known()) or "`solo-hcsc --help` lists them"

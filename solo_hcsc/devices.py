@@ -1,10 +1,30 @@
 """Which devices a run uses, from Lightning 2's flags or Lightning 1's."""
 
-from argparse import Namespace
 from dataclasses import dataclass
 
 from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
+from solo_hcsc.settings import HIDDEN, ONE, Setting, Settings, yes_or_no
+
+_ACCELERATOR = "cpu, gpu or auto; `ddp`, as scripts for Lightning 1 have it, means `strategy` ddp"
+_GPUS = "indexes of the GPUs to use, as in 0,1 (Lightning 1's spelling); ignored with `accelerator` cpu"
+DEVICES = (
+    Setting("accelerator", str, "auto", None, _ACCELERATOR),
+    Setting(
+        "devices", str, None, None, "number of GPUs (or CPU processes), or GPU indexes as in 0,1; one if not given"
+    ),
+    Setting("gpus", str, None, None, _GPUS),
+    Setting("num_processes", int, None, None, "number of CPU processes (Lightning 1's spelling of `devices`)"),
+    Setting("num_nodes", int, 1, ONE, "number of machines"),
+    Setting("strategy", str, None, None, "how processes work together; ddp as soon as there are several"),
+    Setting("distributed_backend", str, None, None, HIDDEN),
+    Setting("precision", str, "32", None, "32, 16 or bf16 (mixed), or Lightning 2's own names"),
+    Setting("sync_batchnorm", yes_or_no, False, None, "batch statistics over all GPUs"),
+    Setting("use_distributed_sampler", yes_or_no, True, None, "let Lightning shard the data over processes"),
+    Setting("replace_sampler_ddp", yes_or_no, None, None, HIDDEN),
+    Setting("benchmark", yes_or_no, None, None, "let cuDNN choose the fastest algorithms"),
+    Setting("deterministic", yes_or_no, None, None, "only deterministic algorithms"),
+)
 
 _PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 _LIGHTNING_1_STRATEGIES = ("ddp", "ddp_spawn", "ddp_cpu")
@@ -39,7 +59,7 @@ class Devices:
         return f"{self.processes} {name}{unit}{plural}, {self.precision}"
 
 
-def resolve_devices(flags: Namespace, gpus: int) -> Devices:
+def resolve_devices(flags: Settings, gpus: int) -> Devices:
     """Resolve the flags of devices on a machine with so many GPUs."""
     accelerator, strategy = flags.accelerator, flags.strategy or flags.distributed_backend
     for value in (accelerator, strategy):
@@ -56,7 +76,7 @@ def resolve_devices(flags: Namespace, gpus: int) -> Devices:
     if flags.gpus is not None and accelerator != "cpu":
         if not gpus:
             raise UserError(f"`gpus` {flags.gpus}: there is no GPU here; leave it out, or add `accelerator` cpu")
-        accelerator, indexes = "gpu", _gpu_indexes("--gpus", flags.gpus, gpus)
+        accelerator, indexes = "gpu", _gpu_indexes("`gpus`", flags.gpus, gpus)
     elif accelerator in ("gpu", "cuda", "auto") and gpus:
         accelerator, indexes = "gpu", _chosen_gpus(flags, gpus)
     elif accelerator in ("gpu", "cuda"):
@@ -82,13 +102,13 @@ def resolve_devices(flags: Namespace, gpus: int) -> Devices:
     )
 
 
-def _chosen_gpus(flags: Namespace, available: int) -> list[int]:
+def _chosen_gpus(flags: Settings, available: int) -> list[int]:
     text = "1" if flags.devices is None else str(flags.devices)
     if text in ("auto", "-1"):
         return list(range(available))
     if "," in text or text == "0":  # no number of GPUs: the first one, as solo-learn 1.0.4's files have it
-        return _gpu_indexes("--devices", text, available)
-    count = _positive("--devices", text)
+        return _gpu_indexes("`devices`", text, available)
+    count = _positive("`devices`", text)
     if count > available:
         raise UserError(f"`devices` {count}: there are only {available} GPUs here")
     return list(range(count))
@@ -108,12 +128,12 @@ def _gpu_indexes(flag: str, text: str, available: int) -> list[int]:
     return indexes
 
 
-def _process_count(flags: Namespace) -> int:
+def _process_count(flags: Settings) -> int:
     if flags.devices in (None, "auto", "-1"):
-        return _positive("--num_processes", flags.num_processes or 1)
+        return _positive("`num_processes`", flags.num_processes or 1)
     if "," in flags.devices or flags.devices == "0":  # indexes of GPUs, which mean nothing here; so it is with --gpus
         return 1
-    return _positive("--devices", flags.devices)
+    return _positive("`devices`", flags.devices)
 
 
 def _positive(flag: str, value: object) -> int:

@@ -6,7 +6,8 @@ import errno
 class UserError(Exception):
     """One line that names what is wrong and what to do about it."""
 
-    alone = False  # whether one of several processes may raise it while the others go on
+    in_one_process = False  # whether one of several processes may raise it while the others go on
+    code = 2  # with which the command line ends
 
     def __init__(self, message: str) -> None:
         # From a loader's worker only the traceback comes back, as the message of a new exception: its last line is
@@ -14,6 +15,19 @@ class UserError(Exception):
         if message.startswith("Caught ") and "\nOriginal Traceback" in message:
             message = message.strip().splitlines()[-1].partition(": ")[2]
         super().__init__(message)
+
+
+class Ended(UserError):
+    """The end of a training that is no mistake in what was asked for: a signal, or a process that was lost.
+
+    Args:
+        message: a line for the user; empty where another process tells it.
+        code: the exit code of the command line.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ArgumentError(UserError, ValueError):
@@ -28,6 +42,8 @@ class NotFinite(ArgumentError):
         rows: how many are not finite.
         of: how many there are.
     """
+
+    in_one_process = True  # the one that clusters
 
     def __init__(self, argument: str, rows: int, of: int) -> None:
         super().__init__(f"`{argument}`: {rows} of {of} rows have NaN or infinite values; leave them out")

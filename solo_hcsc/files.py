@@ -93,7 +93,7 @@ def write_whole(file: Path, text: str) -> None:
         raise UserError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def check_folder_to_write(folder: Path, flag: str = "--out") -> None:
+def check_folder_to_write(folder: Path, flag: str = "`out`") -> None:
     """Refuse a folder that cannot be written; make none yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():

@@ -1,21 +1,27 @@
-"""Which of several processes this is, before torch.distributed knows, and how one ends."""
+"""Which of several processes this is, before torch.distributed knows, and what the end of one looks like."""
 
 import os
 import sys
-from typing import NoReturn
+
+from solo_hcsc.errors import Ended, UserError
 
 
-def stop(message: str, code: int, alone: bool = False) -> NoReturn:
-    """End this process with one line on stderr, which only the main process prints unless it is `alone`."""
-    if alone or is_main_process():
-        print(f"error: {' '.join(line.strip() for line in message.splitlines())}", file=sys.stderr)
-    sys.exit(code)
+def last_words(message: str) -> None:
+    """Write the line that a process ends with to stderr."""
+    print(f"error: {' '.join(line.strip() for line in message.splitlines())}", file=sys.stderr, flush=True)
 
 
-def refuse(message: str, alone: bool = False) -> NoReturn:
-    """End with `stop` and the exit code for a mistake in what was asked for."""
+def end_of(error: UserError, message: str) -> int:
+    """Write an error's line, which only the main process does unless the others go on; return the exit code.
+
+    Args:
+        error: what ends this process.
+        message: its line in the words of the command line.
+    """
+    if message and (error.in_one_process or is_main_process()):
+        last_words(message)
     # Lightning kills the main process as soon as one that it started ends with another code than 0.
-    stop(message, 0 if started_by_lightning() else 2, alone)
+    return 0 if started_by_lightning() and not isinstance(error, Ended) else error.code
 
 
 def is_main_process() -> bool:

@@ -28,6 +28,18 @@ def muted() -> Iterator[None]:
         os.close(kept)
 
 
+@contextlib.contextmanager
+def hushed() -> Iterator[None]:
+    """Hide what `quiet` does until the end of a block, in a program that is not ours."""
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings():
+        quiet()
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+
+
 def quiet() -> None:
     """Hide other packages' warnings; called before anything else is imported, and needs none of them."""
     if any(not option.startswith("ignore") for option in sys.warnoptions):  # PYTHONWARNINGS=ignore asks for less

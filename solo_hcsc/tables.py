@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from solo_hcsc.errors import MissingPackage
+from solo_hcsc.extras import require
 
 if TYPE_CHECKING:
     import pandas
@@ -109,10 +109,9 @@ def narrowed(
 
 def data_frame(values: Any) -> "pandas.DataFrame":
     """Return rows or columns as a table of pandas, which is asked for where it is missing."""
-    try:
-        import pandas
-    except ImportError:
-        raise MissingPackage("tables are given as those of pandas, which is missing; run: pip install pandas") from None
+    require("tables", "a table of pandas")
+    import pandas
+
     return pandas.DataFrame(values)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tiny import SMALL
 
-from solo_hcsc.cli.commands import pretrain
+from solo_hcsc.cli.commands.pretrain import parse
+from solo_hcsc.training.pretraining import prepare, resolve
 from solo_hcsc.training.saving import WholeFiles, as_recorded
 
 OWN = {
@@ -21,11 +22,10 @@ OWN = {
 def untrained_run(method: str, custom: list[str], folder: Path, *flags: str) -> Path:
     """What a run of ours writes, before its first step."""
     words = [*custom, *SMALL, "--method", method, *OWN.get(method, "").split(), "--max_epochs", "2", *flags]
-    job = pretrain.resolve(pretrain.parse([*words, "--checkpoint_dir", str(folder)]))
-    work = pretrain.prepare(job)
+    work = prepare(resolve(parse([*words, "--checkpoint_dir", str(folder)])))
     folder.mkdir(parents=True)
     checkpoint = {"state_dict": work.model.state_dict(), "epoch": 0, "pytorch-lightning_version": "2.6.0"}
     work.model.on_save_checkpoint(checkpoint)
     WholeFiles().save_checkpoint(checkpoint, folder / "x-ep=0.ckpt")
-    (folder / "args.json").write_text(json.dumps(as_recorded(work.flags)))
+    (folder / "args.json").write_text(json.dumps(as_recorded(work.recorded)))
     return folder

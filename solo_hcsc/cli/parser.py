@@ -1,15 +1,14 @@
 """Argument parsers whose errors are one line, and whose flags know their bounds."""
 
 import argparse
-import math
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from solo_hcsc.errors import UNUSABLE_PATH, UserError, on_one_line, told_path
-from solo_hcsc.settings import Bound, Settings, nearest
+from solo_hcsc.errors import UNUSABLE_PATH, ArgumentError, UserError, on_one_line, told_path
+from solo_hcsc.settings import HIDDEN, Bound, Setting, Settings, check_bound, count_or_share, nearest
 from solo_hcsc.tables import width
 
 SYNONYMS = {  # flags as releases of solo-learn other than 1.0.2 call them, and what they are here
@@ -24,13 +23,23 @@ _OTHERWISE = {"--train_data_path": "--train_dir", "--val_data_path": "--val_dir"
 FLAGS: set[str] = set()  # names of the flags of all parsers of this process
 
 
+def in_flags(text: str) -> str:
+    """Return the library's text, which names arguments as `name`, with the flags --name of the command line.
+
+    Only names that are flags of a parser of this process are changed: other words in backticks are commands.
+    """
+    return re.sub(r"`(\w+)`", lambda found: f"--{found[1]}" if found[1] in FLAGS else found[0], text)
+
+
 class _Container(argparse._ActionsContainer):
-    """Takes a `bound` for each flag, and leaves alone a flag that is there already."""
+    """Take a `bound` for each flag, and leave alone a flag that is there already."""
 
     def add_argument(self, *names: str, bound: Bound | None = None, **settings: Any) -> argparse.Action:
         known = self._option_string_actions.get(names[0])
         if known is not None:  # solo-learn's methods add the flags that all of them share
             return known
+        if settings.get("help") == HIDDEN:
+            settings["help"] = argparse.SUPPRESS
         action = super().add_argument(*names, **settings)
         FLAGS.add(action.dest)
         action.bound = bound  # type: ignore[attr-defined]
@@ -53,7 +62,7 @@ class _Help(argparse.HelpFormatter):
         if action.help is None:
             return None
         also = [new for new, ours in SYNONYMS.items() if ours in action.option_strings]
-        told = "; also ".join([action.help, *also])
+        told = "; also ".join([in_flags(action.help), *also])
         if action.required or says_nothing:
             return told
         shown = " ".join(map(str, default)) if isinstance(default, list) else default
@@ -114,25 +123,29 @@ class Parser(_Container, argparse.ArgumentParser):
             for path in value if isinstance(value, list) else [value]:
                 if isinstance(path, Path):
                     _check_path(f"--{action.dest} " if action.option_strings else "", path)
-            if (bound := getattr(action, "bound", None)) is not None:
-                for number in value if isinstance(value, Sequence) else [value]:
-                    if isinstance(number, int | float) and not (math.isfinite(number) and bound.allows(number)):
-                        shown = f"{number:g}" if isinstance(number, float) else number
-                        meaning = bound.meaning if math.isfinite(number) else f"{bound.meaning} and finite"
-                        raise UserError(f"--{action.dest} {shown}: {meaning}")
+            check_bound(action.dest, value, getattr(action, "bound", None))
         given = [
             action.dest for action in self._actions if getattr(flags, action.dest, action.default) != action.default
         ]
         options = (self._option_string_actions.get(word.partition("=")[0]) for word in words)
         return Settings(given, [action.dest for action in options if action], **vars(flags)), others
 
-    def explain(self, helps: dict[str, str], bounds: dict[str, Bound]) -> None:
+    def explain(self, rows: Iterable[Setting]) -> None:
         """Give help and bounds to the flags that solo-learn's methods declare without."""
+        known = {row.name: row for row in rows}
         for action in self._actions:
-            if action.help is None:
-                action.help = helps.get(action.dest)
-            if getattr(action, "bound", None) is None:
-                action.bound = bounds.get(action.dest)  # type: ignore[attr-defined]
+            if action.dest in known:
+                action.help = action.help or known[action.dest].help
+                action.bound = getattr(action, "bound", None) or known[action.dest].bound  # type: ignore[attr-defined]
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        """Parse a value; tell why one of our own kinds refuses it."""
+        try:
+            return super()._get_value(action, text)
+        except argparse.ArgumentError as error:
+            if isinstance(error.__context__, ArgumentError):
+                raise argparse.ArgumentError(action, str(error.__context__)) from None
+            raise
 
     def change(self, dest: str, **settings: Any) -> None:
         """Replace the help, the choices or the default of a flag that means something else in a command."""
@@ -181,21 +194,6 @@ def as_typed(message: str, argv: Iterable[str]) -> str:
         if name in typed and ours not in typed:
             message = re.sub(rf"{ours}\b", name, message)
     return message
-
-
-def class_level(text: str) -> int | str:
-    """Parse `leaf`, or a number of folders from 1."""
-    if text != "leaf" and not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number from 1 nor leaf")
-    return text if text == "leaf" else int(text)
-
-
-def count_or_share(text: str) -> int | float:
-    """Parse `10` batches, or `0.1` of them."""
-    try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
 _GONE = {

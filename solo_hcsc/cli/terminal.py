@@ -1,6 +1,5 @@
 """What a command shows on a terminal: lines, notes, progress, and arguments as the flags that a user types."""
 
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -8,18 +7,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from solo_hcsc.cli.parser import FLAGS
+from solo_hcsc.cli.parser import in_flags
 from solo_hcsc.launch import is_main_process
 from solo_hcsc.progress import Reporter
 from solo_hcsc.tables import clock, pace
-
-
-def in_flags(text: str) -> str:
-    """Return the library's text, which names arguments as `name`, with the flags --name of the command line.
-
-    Only names that are flags of a parser of this process are changed: other words in backticks are commands.
-    """
-    return re.sub(r"`(\w+)`", lambda found: f"--{found[1]}" if found[1] in FLAGS else found[0], text)
 
 
 class Terminal(Reporter):
@@ -36,11 +27,22 @@ class Terminal(Reporter):
         if is_main_process():
             print(f"note: {in_flags(line)}", file=sys.stderr)
 
+    @property
+    def moves(self) -> bool:  # type: ignore[override]
+        return sys.stderr.isatty()
+
+    def epoch(self, line: str) -> None:
+        if is_main_process():
+            print(line, file=sys.stderr, flush=True)
+
+    def last_words(self, line: str) -> None:
+        super().last_words(in_flags(line))
+
     def watch(self, batches: Iterable[Any], images: int, title: str) -> Iterator[Any]:
         if not is_main_process():
             yield from batches
             return
-        if sys.stderr.isatty():
+        if self.moves:
             with tqdm(total=images, desc=title, unit="image", leave=False) as bar:
                 for batch in batches:
                     yield batch

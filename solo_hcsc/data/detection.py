@@ -176,7 +176,7 @@ class DetectionImages(Dataset):
 class WrongSize(UserError):
     """An image that is not of the size that its annotation is of."""
 
-    alone = True  # only the process whose share the image is in comes across it
+    in_one_process = True  # only the process whose share the image is in comes across it
 
 
 def collate(batch: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -233,7 +233,7 @@ def fingerprint(dataset: Dataset, root: Path) -> str:
     return digest.hexdigest()
 
 
-def refuse_single_class(dataset: Dataset, flag: str = "--train_dir") -> None:
+def refuse_single_class(dataset: Dataset, flag: str = "`train_dir`") -> None:
     """Refuse images of one class, on which an evaluation is right whatever the encoder does."""
     classes = getattr(dataset, "classes", None)
     if classes is not None and len(classes) < 2:

@@ -38,7 +38,7 @@ _LONGEST_GAP = 100  # unreadable images in a row; more mean that the data set is
 class UnreadableImage(UserError):
     """An image file that cannot be decoded."""
 
-    alone = True  # only the process whose share the image is in comes across it
+    in_one_process = True  # only the process whose share the image is in comes across it
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)

@@ -213,7 +213,7 @@ class Loading:
             )
 
     def validation(
-        self, dataset: Dataset, processes: int, collate: Callable | None = None, flag: str = "--val_dir"
+        self, dataset: Dataset, processes: int, collate: Callable | None = None, flag: str = "`val_dir`"
     ) -> DataLoader:
         """Load every image once, over all processes together. `flag`: where the images come from."""
         images = len(dataset)  # type: ignore[arg-type]

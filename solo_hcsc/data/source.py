@@ -1,7 +1,6 @@
 """Which images a command reads, as a value: the data set, its folders, the size and the colours they are read in."""
 
 import os
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,7 +60,7 @@ class ImageSource:
     whole: bool = False  # look at the whole of each image, as the run did that these are seen by
 
     @classmethod
-    def of_flags(cls, flags: Namespace, **others: Any) -> "ImageSource":
+    def of_flags(cls, flags: Settings, **others: Any) -> "ImageSource":
         """Take the settings; images of CIFAR and STL-10 have their own size where no `crop_size` is typed."""
         dataset = others.get("dataset", flags.dataset)
         if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
@@ -69,7 +68,7 @@ class ImageSource:
         return take(cls, flags, **others)
 
     @classmethod
-    def of_run(cls, flags: Namespace, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
+    def of_run(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of an evaluation: what was not typed is as in the run with the flags `trained`.
 
         Another data set than the run's has folders of its own, and is seen as the run's was: at its size, in its
@@ -98,7 +97,7 @@ class ImageSource:
     @classmethod
     def of_folder(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of a folder, `data_dir` itself, seen as the run with the flags `trained` saw its own."""
-        check_folder("--data_dir", flags.data_dir)
+        check_folder("data_dir", flags.data_dir)
         is_cifar = str(trained.get("dataset")).startswith("cifar")
         colours = {name: [*values] for name, values in zip(("mean", "std"), _CIFAR, strict=True)} if is_cifar else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
@@ -144,7 +143,7 @@ class ImageSource:
         if source.in_folders:
             for split, folder in (("train", train_dir), ("val", val_dir)):
                 if folder is not None:
-                    check_folder(f"--{split}_dir", source.folder(split))
+                    check_folder(f"{split}_dir", source.folder(split))
         return source
 
     def labelled(self) -> "ImageSource":
@@ -257,15 +256,16 @@ def framework_name(dataset: str) -> str:
     return "custom" if dataset == "digits" else dataset
 
 
-def check_folder(flag: str, path: Path) -> None:
+def check_folder(name: str, path: Path) -> None:
+    """Refuse a folder that is not there, cannot be read or is empty; `name` is the argument that gives it."""
     if not path.exists():
-        also = "" if flag == "--data_dir" else f" and {flag}"
-        raise UserError(f"{flag}: {path} does not exist; check `data_dir`{also}")
+        also = "" if name == "data_dir" else f" and `{name}`"
+        raise UserError(f"`{name}`: {path} does not exist; check `data_dir`{also}")
     if not path.is_dir():
-        raise UserError(f"{flag}: {path} is a file; give a folder of images")
+        raise UserError(f"`{name}`: {path} is a file; give a folder of images")
     try:
         empty = not any(path.iterdir())
     except OSError as error:
-        raise UserError(f"{flag}: {path} cannot be read ({error.strerror}); give a folder of images") from error
+        raise UserError(f"`{name}`: {path} cannot be read ({error.strerror}); give a folder of images") from error
     if empty:
-        raise UserError(f"{flag}: {path} is empty; give a folder of images")
+        raise UserError(f"`{name}`: {path} is empty; give a folder of images")

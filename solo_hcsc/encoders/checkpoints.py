@@ -65,7 +65,7 @@ def open_checkpoint(files: RunFiles) -> Checkpoint:
 
 def furthest(files: RunFiles) -> Path:
     """Return the checkpoint of a run that got furthest."""
-    return files.checkpoints[0] if len(files.checkpoints) == 1 else max(files.checkpoints, key=progress)
+    return files.checkpoints[0] if len(files.checkpoints) == 1 else max(files.checkpoints, key=steps_and_time)
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -73,7 +73,7 @@ def find_checkpoint(path: Path) -> Path:
     return furthest(find_run(path))
 
 
-def progress(path: Path) -> tuple[float, float]:
+def steps_and_time(path: Path) -> tuple[float, float]:
     """Sort key: step, then modification time; the greatest is the checkpoint that got furthest.
 
     A file's time alone is not enough, since clocks are set back. The weights are not read. A file that is no checkpoint

@@ -7,7 +7,7 @@ from sklearn.metrics import precision_recall_curve
 
 
 def average_precision(relevant: np.ndarray, scores: np.ndarray, points: Literal["11", "all"]) -> float:
-    """Of `N` images, `relevant (N,)` bool, ranked by `scores (N,)`; NaN if none is relevant.
+    """Return that of `N` images, `relevant (N,)` bool, ranked by `scores (N,)`; NaN if none is relevant.
 
     `points` says how the precision-recall curve is summed up, in which the precision at a recall is the highest at this
     recall or a higher one: "11" is its mean at recall 0, 0.1, ..., 1 (VOC 2007), "all" the area under it (VOC 2010).
@@ -20,7 +20,7 @@ def average_precision(relevant: np.ndarray, scores: np.ndarray, points: Literal[
 
 
 def area(precision: np.ndarray, recall: np.ndarray, points: Literal["11", "all"]) -> float:
-    """A precision-recall curve as one number; its points (N,) are in the order of rising recall.
+    """Sum a precision-recall curve up as one number; its points (N,) are in the order of rising recall.
 
     Example:
         >>> area(np.array([1.0, 0.5]), np.array([0.5, 0.5]), "all")  # half of the objects are never found

@@ -1,4 +1,4 @@
-"""What a trained detector finds in test images, over all processes together."""
+"""Find objects in test images with a trained detector, over all processes together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +23,7 @@ _MASK = 0.5  # from which probability on a pixel belongs to an object
 
 @dataclass(frozen=True)
 class Detections:
-    """What was found in one image.
+    """Hold what was found in one image.
 
     Attributes:
         boxes: (n, 4) float32, left, top, right, bottom in pixels of the image on disk.
@@ -40,7 +40,7 @@ class Detections:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and how exactly a detector computes."""
+    """Hold on which device and how exactly a detector computes."""
 
     device: torch.device
     precision: Callable[[], AbstractContextManager]
@@ -52,7 +52,7 @@ class Place:
 def set_batch_norm(
     detector: nn.Module, loader: DataLoader, batches: int, place: Place, seed: int, synced: bool
 ) -> nn.Module:
-    """The detector with batch norm's averages of the first so many training batches, if it has batch norm.
+    """Compute batch norm's averages anew on the first training batches, if the detector has batch norm; return it.
 
     `synced`: whether a batch is that of all processes, as it was in training.
     """
@@ -76,7 +76,7 @@ def set_batch_norm(
 
 
 @torch.no_grad()
-def detect(detector: nn.Module, loader: DataLoader, place: Place) -> dict[int, Detections]:
+def find_objects(detector: nn.Module, loader: DataLoader, place: Place) -> dict[int, Detections]:
     """Return what the detector finds in each test image that can be read, by the image's index, in their order.
 
     Args:
@@ -105,7 +105,7 @@ def _of_this_process(detector: nn.Module, loader: DataLoader, place: Place) -> I
 
 
 def at_size(result: dict[str, torch.Tensor], seen: Sequence[int], size: Sequence[int]) -> Detections:
-    """A detector's result in pixels of the image on disk.
+    """Convert a detector's result to pixels of the image on disk.
 
     Args:
         result: boxes, scores, labels from 1, and masks of the boxes (n, 1, S, S) if there are some.

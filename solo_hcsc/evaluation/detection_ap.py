@@ -1,4 +1,4 @@
-"""Average precision of boxes, and of masks, as COCO defines it and as the PASCAL VOC challenges do.
+"""Average precision of boxes and of masks, as COCO and as the PASCAL VOC challenges define it.
 
 Both rank what was found of a class by its score, over all images, and ask of each whether it is a true object that no
 better one has found. They differ in how:
@@ -9,7 +9,8 @@ better one has found. They differ in how:
 - VOC gives a detection the object that it overlaps most; if that has been found, the detection is wrong. The precision
   is read off at 11 recalls (2007) or summed over all of them (since 2010).
 
-A detection of an ignored object, a difficult one or a crowd, counts neither for nor against.
+A detection of an ignored object, a difficult one or a crowd, counts neither for nor against. pycocotools would need
+the extra `coco` also for VOC, and takes every ignored object for a crowd; the tests compare all figures with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ Overlaps = Callable[[AnnotatedImage, Detections, np.ndarray, np.ndarray], np.nda
 
 @dataclass(frozen=True)
 class Pair:
-    """Objects and detections of one class in one image, the detections from the best to the worst."""
+    """Hold objects and detections of one class in one image, the detections from the best to the worst."""
 
     overlaps: np.ndarray  # (D, G)
     scores: np.ndarray  # (D,)
@@ -45,7 +46,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A class's detections over all images, at each of T thresholds: right, wrong, or neither."""
+    """Hold a class's detections over all images, at each of T thresholds: right, wrong, or neither."""
 
     scores: np.ndarray  # (N,)
     right: np.ndarray  # (T, N)
@@ -53,7 +54,7 @@ class Ranked:
     objects: int  # to be found
 
     def curve(self, threshold: int) -> tuple[np.ndarray, np.ndarray]:
-        """Precision and recall after each detection that counts, the best first."""
+        """Return precision and recall after each detection that counts, the best first."""
         order = np.argsort(-self.scores, kind="stable")
         right, wrong = (np.cumsum(part[threshold][order]) for part in (self.right, self.wrong))
         return right / np.maximum(right + wrong, 1), right / self.objects
@@ -62,7 +63,7 @@ class Ranked:
 def average_precisions(
     images: Sequence[AnnotatedImage], found: Sequence[Detections], classes: Sequence[str], masks: bool = False
 ) -> dict[str, dict[str, float]]:
-    """Each class's figures in percent, and their means under the name "mean"; NaN where there is nothing to find.
+    """Return each class's figures in percent, and their means as "mean"; NaN where there is nothing to find.
 
     Args:
         images: with their true objects.
@@ -105,7 +106,7 @@ def _pair(image: AnnotatedImage, found: Detections, label: int, overlaps: Overla
 
 
 def box_overlaps(image: AnnotatedImage, found: Detections, mine: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Intersection over union (D, G); with a crowd, over the detection alone."""
+    """Return intersection over union (D, G); with a crowd, over the detection alone."""
     boxes, objects = found.boxes[mine].astype(float), image.objects[truth]
     true = objects.boxes.astype(float)
     low, high = np.maximum(boxes[:, None, :2], true[None, :, :2]), np.minimum(boxes[:, None, 2:], true[None, :, 2:])
@@ -116,7 +117,7 @@ def box_overlaps(image: AnnotatedImage, found: Detections, mine: np.ndarray, tru
 
 
 def mask_overlaps(image: AnnotatedImage, found: Detections, mine: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The same of masks."""
+    """Return the same of masks."""
     from pycocotools import mask
 
     objects = image.objects[truth]
@@ -139,7 +140,7 @@ def _coco(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def ranked_by_coco(pairs: Sequence[Pair], limits: tuple[float, float] = RANGES[""]) -> Ranked:
-    """Which detections are right; objects out of the limits of area are ignored, and so are detections of none."""
+    """Tell which detections are right; objects out of the limits of area are ignored, and so are detections of none."""
     matched = [_matched_by_coco(pair, limits) for pair in pairs]
     outside = [(pair.areas < limits[0]) | (pair.areas > limits[1]) for pair in pairs]
     objects = sum(int((~pair.ignored & ~out).sum()) for pair, out in zip(pairs, outside, strict=True))
@@ -147,7 +148,7 @@ def ranked_by_coco(pairs: Sequence[Pair], limits: tuple[float, float] = RANGES["
 
 
 def _matched_by_coco(pair: Pair, limits: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Right and wrong, (T, D) each."""
+    """Return right and wrong, (T, D) each."""
     ignored = pair.ignored | (pair.areas < limits[0]) | (pair.areas > limits[1])
     detections, objects = pair.overlaps.shape
     needed = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
@@ -170,7 +171,7 @@ def _matched_by_coco(pair: Pair, limits: tuple[float, float]) -> tuple[np.ndarra
 
 
 def coco_precisions(ranked: Ranked) -> np.ndarray:
-    """The mean precision over 101 recalls at each threshold (T,); NaN where there is nothing to find."""
+    """Return the mean precision over 101 recalls at each threshold (T,); NaN where there is nothing to find."""
     if not ranked.objects:
         return np.full(len(THRESHOLDS), np.nan)
     found = []
@@ -198,7 +199,7 @@ def _voc(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def ranked_by_voc(pairs: Sequence[Pair]) -> Ranked:
-    """Which detections are right; a second one of an object is wrong."""
+    """Tell which detections are right; a second one of an object is wrong."""
     matched = [_matched_by_voc(pair) for pair in pairs]
     return _joined(pairs, matched, sum(int((~pair.ignored).sum()) for pair in pairs))
 

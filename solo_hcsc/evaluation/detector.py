@@ -26,9 +26,9 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign, RoIAlign
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
+from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.make import as_timm
 from solo_hcsc.errors import UserError, on_one_line
-from solo_hcsc.runs.encoders import Encoder
 
 Found = list[dict[str, torch.Tensor]]
 C4_ANCHORS = (32, 64, 128, 256, 512)  # pixels of a side
@@ -42,7 +42,7 @@ _ANY_SIZE: tuple[dict[str, Any], ...] = ({"dynamic_img_size": True}, {"strict_im
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """What a detector is made of, beside its encoder."""
+    """Hold what a detector is made of, beside its encoder."""
 
     head: str  # c4 or fpn
     masks: bool
@@ -55,7 +55,7 @@ class DetectorSettings:
 
 
 def make_detector(encoder: Encoder, classes: int, settings: DetectorSettings) -> GeneralizedRCNN:
-    """A detector that starts from the encoder's weights; it takes images from 0 to 1 that are resized already.
+    """Build a detector that starts from the encoder's weights; it takes images from 0 to 1 that are resized already.
 
     Args:
         encoder: as `load_encoder` has it. Its modules become the detector's.
@@ -74,14 +74,14 @@ def make_detector(encoder: Encoder, classes: int, settings: DetectorSettings) ->
 
 
 class Normalised(GeneralizedRCNNTransform):
-    """Normalises and batches images that are resized already, and leaves what is found in their pixels."""
+    """Normalise and batch images that are resized already, and leave what is found in their pixels."""
 
     def __init__(self, settings: DetectorSettings, size_divisible: int) -> None:
         super().__init__(0, 0, list(settings.mean), list(settings.std), size_divisible)
         self.bgr = settings.channel_order == "bgr"
 
     def normalize(self, image: torch.Tensor) -> torch.Tensor:
-        """The mean and deviation are those of red, green and blue in any order of channels."""
+        """Apply mean and deviation of red, green and blue in any order of channels."""
         normal = super().normalize(image)
         return normal.flip(0) if self.bgr else normal
 
@@ -93,7 +93,7 @@ class Normalised(GeneralizedRCNNTransform):
 
 
 class Anchors(AnchorGenerator):
-    """Anchors at known strides, and not rounded to pixels, as detectron2 has them."""
+    """Place anchors at known strides, not rounded to pixels, as detectron2 does."""
 
     def __init__(self, sizes: Sequence[Sequence[int]], strides: Sequence[int]) -> None:
         self.strides = tuple(strides)
@@ -106,7 +106,7 @@ class Anchors(AnchorGenerator):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> torch.Tensor:
-        """(sizes x ratios, 4) around 0; a ratio is height over width at equal area."""
+        """Return (sizes x ratios, 4) around 0; a ratio is height over width at equal area."""
         sides = torch.as_tensor(scales, dtype=dtype, device=device)
         roots = torch.as_tensor(aspect_ratios, dtype=dtype, device=device).sqrt()
         widths, heights = (sides / roots[:, None]).flatten(), (sides * roots[:, None]).flatten()
@@ -121,7 +121,7 @@ class Anchors(AnchorGenerator):
 
 
 class Proposals(RegionProposalNetwork):
-    """torchvision's network with detectron2's loss: absolute differences, over as many anchors as are asked for."""
+    """Use detectron2's loss in torchvision's network: absolute differences, over as many anchors as are asked for."""
 
     def compute_loss(
         self, objectness: torch.Tensor, deltas: torch.Tensor, labels: Any, targets: Any
@@ -135,7 +135,7 @@ class Proposals(RegionProposalNetwork):
 
 
 class ProposalHead(RPNHead):
-    """torchvision's, whose output is exact also where the layers compute in 16 bits."""
+    """Return exact output also where torchvision's layers compute in 16 bits."""
 
     def forward(self, x: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         objectness, deltas = super().forward(x)
@@ -143,7 +143,7 @@ class ProposalHead(RPNHead):
 
 
 class BoxPredictor(nn.Module):
-    """Scores of the background and each class, and each class's box; the background has none to learn."""
+    """Predict scores of the background and each class, and each class's box; the background has none to learn."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class BoxPredictor(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(R, D) to (R, classes + 1) and (R, 4 * (classes + 1)), the background first."""
+        """Map (R, D) to (R, classes + 1) and (R, 4 * (classes + 1)), the background first."""
         scores, deltas = self.cls_score(features).float(), self.bbox_pred(features).float()
         return scores, F.pad(deltas, (4, 0))
 
@@ -163,7 +163,7 @@ class BoxPredictor(nn.Module):
 
 
 class OneLevelPool(nn.Module):
-    """RoIAlign on the one feature map, at detectron2's places (`aligned`), with as many samples as a bin needs."""
+    """Pool the one feature map by RoIAlign, at detectron2's places (`aligned`), with as many samples as a bin needs."""
 
     def __init__(self, size: int, stride: int) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class OneLevelPool(nn.Module):
 
 
 class MaskPredictor(nn.Sequential):
-    """Twice the resolution of the shared features, and a mask for the background, unused, and each class."""
+    """Double the resolution of the shared features, and predict a mask for the background, unused, and each class."""
 
     def __init__(self, channels: int, classes: int) -> None:
         deconv, predictor = nn.ConvTranspose2d(channels, 256, 2, stride=2), nn.Conv2d(256, classes, 1)
@@ -191,7 +191,7 @@ class MaskPredictor(nn.Sequential):
 
 
 class SharedHeads(RoIHeads):
-    """Boxes and masks from one pass of a region through layer4; torchvision's have a pass each."""
+    """Predict boxes and masks from one pass of a region through layer4; torchvision's have a pass each."""
 
     def has_mask(self) -> bool:
         return self.mask_predictor is not None
@@ -230,7 +230,7 @@ class SharedHeads(RoIHeads):
 def box_losses(
     scores: torch.Tensor, deltas: torch.Tensor, labels: torch.Tensor, targets: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Cross-entropy of the regions' classes, and the absolute differences of their boxes over all regions.
+    """Return the cross-entropy of the regions' classes, and the absolute differences of their boxes over all regions.
 
     Args:
         scores: (R, classes + 1), the background first.
@@ -281,7 +281,7 @@ def _c4(encoder: Encoder, classes: int, settings: DetectorSettings) -> Generaliz
 
 
 def split_resnet(encoder: Encoder) -> tuple[nn.Sequential, nn.Module]:
-    """A ResNet's layers up to layer3, under their names, and layer4; refuses encoders that are no such chain."""
+    """Return a ResNet's layers up to layer3, under their names, and layer4; refuse encoders that are no such chain."""
     layers = dict(encoder.module.named_children())
     if not {*_STAGES} <= layers.keys():
         raise UserError(f"`head` c4: {encoder.name} has no layer1 to layer4 as a ResNet has; use `head` fpn")
@@ -299,7 +299,7 @@ def split_resnet(encoder: Encoder) -> tuple[nn.Sequential, nn.Module]:
 
 
 class Pyramid(nn.Module):
-    """An encoder's feature maps, and a feature pyramid with one more level on them."""
+    """Compute an encoder's feature maps, and a feature pyramid with one more level on them."""
 
     out_channels = 256
 
@@ -314,7 +314,7 @@ class Pyramid(nn.Module):
 
 
 class Levels(nn.Module):
-    """The outputs of a ResNet's four stages."""
+    """Return the outputs of a ResNet's four stages."""
 
     def __init__(self, trunk: nn.Sequential, last: nn.Module) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class Levels(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Some of the feature maps that another module makes."""
+    """Return some of the feature maps of another module."""
 
     def __init__(self, body: nn.Module, places: Sequence[int]) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ def _fpn(encoder: Encoder, classes: int, settings: DetectorSettings) -> Generali
 
 
 def feature_maps(encoder: Encoder) -> nn.Module:
-    """timm's `features_only` model with the encoder's weights: the last map of each stride, the finest first."""
+    """Build timm's `features_only` model with the encoder's weights: the last map of each stride, the finest first."""
     model = _features_only(encoder)
     weights = {key.replace(".", "_"): value for key, value in encoder.module.state_dict().items()}
     names = {key: key.removeprefix("model.").replace(".", "_") for key in model.state_dict()}
@@ -410,5 +410,5 @@ def _without_maps(encoder: Encoder, reason: object) -> UserError:
 
 
 def _stride(level: torch.Tensor) -> int:
-    """Pixels of the tried image for each cell."""
+    """Return how many pixels of the tried image a cell has."""
     return max(1, round(_TRIED[0] / level.shape[2]))

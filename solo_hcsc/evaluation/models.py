@@ -1,5 +1,4 @@
-"""Classifiers on an encoder that differ from solo-learn's linear model: a sweep of learning rates, fine-tuning, many
-labels an image."""
+"""Classifiers that differ from solo-learn's: a sweep of learning rates, fine-tuning, several labels per image."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +15,16 @@ from solo_hcsc.evaluation.average_precision import average_precision
 from solo_hcsc.solo102 import LinearModel, accuracy_at_k
 
 
+class Cached(nn.Identity):
+    """Stand in for an encoder whose features are computed already."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+
+
 class GroupedModel(LinearModel):
-    """solo-learn's linear model with a learning rate for each group of parameters."""
+    """Give each group of parameters a learning rate of its own."""
 
     classifier: Any
 
@@ -29,7 +36,7 @@ class GroupedModel(LinearModel):
 
 
 class _WithGroups:
-    """What solo-learn's `configure_optimizers` reads of a model, with groups for the classifier's parameters."""
+    """Show solo-learn's `configure_optimizers` a model with groups for the classifier's parameters."""
 
     def __init__(self, model: GroupedModel) -> None:
         self._model = model
@@ -46,7 +53,7 @@ class _WithGroups:
 
 
 class Sweep(GroupedModel):
-    """One classifier per learning rate; they share each batch's features, and nothing else."""
+    """Train one classifier per learning rate; they share each batch's features, and nothing else."""
 
     def __init__(self, backbone: nn.Module, lr_sweep: Sequence[float], **settings: Any) -> None:
         super().__init__(backbone, **settings)
@@ -83,7 +90,7 @@ class Sweep(GroupedModel):
                 self.means[f"{kind}_{i}"].update(value.squeeze(), weight=len(targets))
 
     def on_validation_batch_end(self, *_: Any) -> None:
-        """Nothing to collect: the means are kept as they come."""
+        """Collect nothing: the means are kept as they come."""
 
     def on_validation_epoch_end(self) -> None:
         log = {}
@@ -97,7 +104,7 @@ class Sweep(GroupedModel):
 
 
 class FineTuned(GroupedModel):
-    """solo-learn's linear model with an encoder that learns too; keeps the best epoch's accuracy beside the last's."""
+    """Train the encoder too; keep the best epoch's accuracy beside the last's."""
 
     def __init__(self, backbone: nn.Module, head_lr: float, **settings: Any) -> None:
         super().__init__(backbone, **settings)
@@ -135,7 +142,7 @@ class FineTuned(GroupedModel):
 
 
 class MultiLabel(LinearModel):
-    """One classifier for each class. Targets are `(B, classes)` of 1, 0 and `IGNORED`; works in one process."""
+    """Train one classifier for each class. Targets are `(B, classes)` of 1, 0 and `IGNORED`; works in one process."""
 
     def __init__(self, backbone: nn.Module, classes: list[str], **settings: Any) -> None:
         super().__init__(backbone, **settings)
@@ -154,7 +161,7 @@ class MultiLabel(LinearModel):
         self._seen.append((self(images)["logits"].float().cpu(), targets.cpu()))
 
     def on_validation_batch_end(self, *_: Any) -> None:
-        """Nothing to collect: the step did."""
+        """Collect nothing: the step did."""
 
     def on_validation_epoch_end(self) -> None:
         scores, targets = (torch.cat(part) for part in zip(*self._seen, strict=True))
@@ -170,7 +177,7 @@ class MultiLabel(LinearModel):
 
 
 def multi_label_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The sum over classes of the mean binary cross-entropy over the images whose target is not `IGNORED`.
+    """Return the sum over classes of the mean binary cross-entropy over the images whose target is not `IGNORED`.
 
     Each class is thus trained as if alone, and a learning rate means the same for any number of classes.
     """
@@ -180,7 +187,7 @@ def multi_label_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tenso
 
 
 def average_precisions(targets: np.ndarray, scores: np.ndarray, points: Any) -> list[float]:
-    """Of each class, over the images whose target is not `IGNORED`; both arrays are `(N, classes)`."""
+    """Return those of each class, over the images whose target is not `IGNORED`; both arrays are `(N, classes)`."""
     known = targets != IGNORED
     return [
         average_precision(targets[known[:, c], c] == 1, scores[known[:, c], c], points) for c in range(targets.shape[1])

@@ -1,8 +1,7 @@
-"""Training a classifier on a checkpoint's encoder: what linear, semisup, voc and places share."""
+"""Train a classifier on a checkpoint's encoder: what linear, semisup, voc and places share."""
 
 import time
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -10,31 +9,29 @@ from typing import Any
 
 import torch
 from pytorch_lightning import Callback, seed_everything
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from solo_hcsc.cli.flags import check_training
 from solo_hcsc.data.images import Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import EpochSampler, Loading, Place, ResumableLoader, split_place
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.devices import resolve_devices
+from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.encoders.recorded import EVALUATION
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.features import Features, extract, tell_skipped
+from solo_hcsc.evaluation.models import Cached
 from solo_hcsc.evaluation.rates import Rate, choose_rate
 from solo_hcsc.launch import is_main_process
 from solo_hcsc.progress import note, say
-from solo_hcsc.runs.encoders import load_encoder
 from solo_hcsc.runs.results import Invocation, Result, describe_data
-from solo_hcsc.settings import take
+from solo_hcsc.settings import Settings, take
 from solo_hcsc.solo102 import LinearModel
 from solo_hcsc.solo102.datasets import evaluation_transforms
 from solo_hcsc.solo102.settings import for_framework, linear_settings, resolve_dali
-from solo_hcsc.tables import table
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.resume import check_same_flags, find_resume
-from solo_hcsc.training.run import Run, batches_per_epoch, new_folder
-from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_wandb
+from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
+from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_training, check_wandb
 
 # What the paper does not do in any evaluation, and what changes the figures.
 PLAIN = {
@@ -57,52 +54,73 @@ _RECORDED = (
 
 @dataclass(frozen=True)
 class Trained:
-    """A classifier's training: what it logged last, its run, and the settings that it had."""
+    """Hold what a classifier's training logged last, its run, its settings and its images."""
 
     logged: Mapping[str, float]
-    run: Run
+    run: Session
     settings: Mapping[str, Any]
     data: Mapping[str, Any]
 
+    def accuracies(self, tops: Sequence[int], which: str = "") -> dict[str, float]:
+        """Return the top-k accuracies on the validation images; none if nothing was validated."""
+        return {f"acc{k}": self.logged[f"{which}val_acc{k}"] for k in tops if f"{which}val_acc{k}" in self.logged}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Hold a result, and the session that trained for it."""
+
+    result: Result
+    session: Session
+    started: float
+    next_step: str
+
+    def tell(self) -> None:
+        """Say where things are and what to try next."""
+        self.session.report(self.started, self.next_step)
+
 
 class Probe:
-    """One classifier's training, from the flags to the result's file.
+    """Train one classifier, from its settings to the result's file.
 
     Args:
-        flags: as typed; the flags of solo-learn's linear evaluation.
-        source: the data set, whose folders are known.
-        protocol: the paper's settings, empty where it has none; what differs from them is in the result.
-        images_flag: the flag that a message about too few images names.
+        evaluation: its name, which the folder and the result's file have.
+        settings: all of them; those of solo-learn's linear evaluation, Lightning's, and the evaluation's own.
+        source: the images, in folders that are there.
+        protocol: the paper's settings, empty where it has none; the result names those that differ.
+        images: the argument that a message about too few images names.
+        command: as it was typed, for the record; None in a library.
     """
 
     def __init__(
         self,
-        flags: Namespace,
-        invocation: Invocation,
+        evaluation: str,
+        settings: Settings,
         source: ImageSource,
         protocol: Mapping[str, Any],
-        images_flag: str = "--train_dir",
+        images: str = "train_dir",
+        command: Invocation | None = None,
     ) -> None:
-        self.flags, self.invocation, self.source, self.images_flag = flags, invocation, source, images_flag
-        self.evaluation = invocation.command
+        self.evaluation, self.given, self.source = evaluation, settings, source
+        self.images, self.command = images, command
         self.protocol = {**PLAIN, **protocol} if protocol else {}
-        self.cached = "cache_features" in flags and flags.cache_features
+        self.cached = "cache_features" in settings and settings.cache_features
         self._known: Features | None = None  # of the training images, once they were needed
-        self.devices = resolve_devices(flags, torch.cuda.device_count())
-        self.loading, self.loop = take(Loading, flags), take(Loop, flags)
-        name = flags.name or f"{self.evaluation}-{source.dataset}"
-        self.records, self.wandb = take(Records, flags, name=name), take(Wandb, flags, name=name)
+        self.devices = resolve_devices(settings, torch.cuda.device_count())
+        self.loading, self.loop = take(Loading, settings), take(Loop, settings)
+        name = settings.name or f"{evaluation}-{source.dataset}"
+        self.records, self.wandb = take(Records, settings, name=name), take(Wandb, settings, name=name)
         self._check()
-        if self.cached and flags.dali:
+        if self.cached and settings.dali:
             note("`cache_features`: each image is read once, with the default loader instead of `dali`")
-        self.dali_device = None if self.cached else resolve_dali(flags, source.dataset, self.devices.accelerator)
+        self.dali_device = None if self.cached else resolve_dali(settings, source.dataset, self.devices.accelerator)
         check_wandb(self.wandb)
         self.encoder = load_encoder(
-            flags.pretrained_feature_extractor, flags.encoder, source.crop_size[0], flags.encoder_args
+            settings.pretrained_feature_extractor, settings.encoder, source.crop_size[0], settings.encoder_args
         )
-        settings = linear_settings(flags, source, self.devices, self.dali_device, self.encoder.name)
+        resolved = linear_settings(settings, source, self.devices, self.dali_device, self.encoder.name)
         # The hash is in args.json because a resumed run must have the same encoder.
-        self.settings = settings | {
+        self.settings = resolved | {
             "name": name,
             "role": EVALUATION,
             "checkpoint_sha256": self.encoder.fingerprint,
@@ -112,7 +130,7 @@ class Probe:
         self.started = time.monotonic()
 
     def _check(self) -> None:
-        check_training(self.flags)
+        check_training(self.given)
         every, epochs = self.loop.check_val_every_n_epoch, self.loop.max_epochs
         if epochs % every:
             raise UserError(
@@ -123,7 +141,7 @@ class Probe:
             raise UserError("`cache_features` works on one device; leave it out, or use `devices` 1")
 
     def deviations(self, settings: Mapping[str, Any] | None = None) -> list[str]:
-        """The flags that differ from the paper's protocol."""
+        """Return the names of the settings that differ from the paper's protocol."""
         given = self.settings if settings is None else settings
         found = [name for name, value in self.protocol.items() if given[name] != value]
         several = self.devices.processes > 1  # each with a batch of its own
@@ -131,7 +149,7 @@ class Probe:
 
     @property
     def transforms(self) -> tuple[Callable, Callable]:
-        """Of training and of validation images; cached features are those of the latter."""
+        """Return those of training and of validation images; cached features are those of the latter."""
         train, val = evaluation_transforms(self.source)
         return (val, val) if self.cached else (train, val)
 
@@ -143,17 +161,17 @@ class Probe:
         val_set: Dataset,
         changes: Mapping[str, Any] = MappingProxyType({}),
     ) -> Trained:
-        """Trains `model_class`, which gets every flag; `changes` take the place of some, or are added."""
+        """Train `model_class`, which gets every setting; `changes` replace some of them, or are added."""
         settings = {**self.settings, "num_classes": num_classes, **changes}
         loading = replace(self.loading, batch_size=settings["batch_size"])
         images, val_images = len(train_set), len(val_set)  # type: ignore[arg-type]
-        batches = batches_per_epoch(self.images_flag, images, loading.batch_size, self.devices, self.loop)
+        batches = batches_per_epoch(f"`{self.images}`", images, loading.batch_size, self.devices, self.loop)
         if self.dali_device is not None:
             from solo_hcsc.solo102 import dali  # an optional package that takes seconds to import
 
             decoding = dali.Decoding.of(self.dali_device, loading, self.loop.seed)
             model_class = dali.linear_class(model_class, train_set, val_set, self.source, decoding)
-        backbone = Cached(self.encoder.module) if self.cached else self.encoder.module
+        backbone = self._stand_in if self.cached else self.encoder.module
         model = model_class(backbone, **for_framework(settings, self.source))
         folder = new_folder(self.records, self.evaluation)
         resume = self._resume(settings, folder.parent, model)
@@ -162,7 +180,7 @@ class Probe:
         if loading.skip_unreadable and not self.cached:
             train_set, val_set = SkipUnreadable(train_set, unreadable), SkipUnreadable(val_set, unreadable)
             callbacks = [TellUnreadable(unreadable, images + val_images)]
-        run = Run(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, callbacks)
+        run = Session(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, callbacks)
         loaders: tuple[DataLoader | None, DataLoader | None] = (None, None)
         if not self.cached and self.dali_device is None:
             loaders = (
@@ -194,10 +212,10 @@ class Probe:
         return Trained(logged, run, settings, data)
 
     def _resume(self, settings: Mapping[str, Any], runs: Path, model: LinearModel) -> Path | None:
-        """The checkpoint to go on from; only some evaluations look for it below the folder of their `runs`."""
-        looks = "auto_resume" in self.flags
+        """Return the checkpoint to resume from; only some evaluations look for it below the folder of their `runs`."""
+        looks = "auto_resume" in self.given
         others = {} if looks else {"auto_resume": False, "auto_resumer_max_hours": 0}
-        resume = take(Resume, self.flags, recorded=settings, given=self.flags.given, **others)
+        resume = take(Resume, self.given, recorded=settings, given=self.given.given, **others)
         found = find_resume(resume, runs, self.loop, model)
         if found is not None:
             check_same_flags(found, settings)
@@ -209,11 +227,15 @@ class Probe:
             raise ArgumentError("`lr`: is chosen in one process; give it where there are several")
         settings = {**self.settings, "num_classes": num_classes, **changes}
         self._known = self._extracted(train_set, "training features")
-        backbone = Cached(self.encoder.module)
-        return choose_rate(self._known, backbone, for_framework(settings, self.source), self.loop.seed)
+        return choose_rate(self._known, self._stand_in, for_framework(settings, self.source), self.loop.seed)
+
+    @property
+    def _stand_in(self) -> Cached:
+        encoder: Any = self.encoder.module
+        return Cached(getattr(encoder, "inplanes", None) or encoder.num_features)
 
     def _features(self, train_set: Dataset, val_set: Dataset) -> list[Features]:
-        """The features of training and validation images, computed once."""
+        """Compute the features of training and validation images, once."""
         known = self._known or self._extracted(train_set, "training features")
         return [known, self._extracted(val_set, "validation features")]
 
@@ -230,48 +252,43 @@ class Probe:
             DataLoader(val, size, collate_fn=_as_it_is),
         )
 
-    def report(
+    def result(
         self,
         trained: Trained,
         metrics: Mapping[str, float],
         settings: Mapping[str, Any],
-        header: tuple[str, ...],
-        rows: list[tuple[Any, ...]],
-        remark: str = "",
+        rows: Sequence[Mapping[str, Any]],
+        columns: Mapping[str, str],
         **data: Any,
-    ) -> None:
-        """Writes the result, prints the table and where things are; `metrics` may be empty if nothing was validated.
+    ) -> Evaluated:
+        """Return the result, which is also written into the run's folder.
 
-        `data`: what else there is to say of the images.
+        Args:
+            trained: what `fit` returned.
+            metrics: none if nothing was validated; then nothing is written.
+            settings: the evaluation's own, beside those of the training.
+            rows: of the table.
+            columns: of the table.
+            **data: further facts about the images.
         """
+        recorded = {name: trained.settings[name] for name in _RECORDED} | dict(settings)
+        recorded["deviations"] = self.deviations(trained.settings)
+        if self.cached:
+            recorded["features"] = "cached, without augmentation"
+        seconds = time.monotonic() - self.started
+        described, method = {**trained.data, **data}, self.given.method
+        result = Result(self.evaluation, metrics, recorded, described, rows, columns, method=method, seconds=seconds)
+        result = result.of(self.encoder, self.command)
         if not metrics:
             say("nothing was validated: no result is written")
         elif is_main_process():
-            recorded = {name: trained.settings[name] for name in _RECORDED} | dict(settings)
-            recorded["deviations"] = self.deviations(trained.settings)
-            if self.cached:
-                recorded["features"] = "cached, without augmentation"
-            seconds = time.monotonic() - self.started
-            described = {**trained.data, **data}
-            result = Result(self.evaluation, metrics, recorded, described, method=self.flags.method, seconds=seconds)
-            result.of(self.encoder, self.invocation).save(trained.run.folder / f"{self.evaluation}.json")
-            print(table(header, rows))
-            print("; ".join(filter(None, [f"of {trained.data['val_images']} images", remark])))
-            if self.cached:
-                print("features were computed once, without augmentation: a quick answer, not the paper's protocol")
-        trained.run.report(self.started, f"solo-hcsc summary {self.records.checkpoint_dir}")
-
-
-class Cached(nn.Identity):
-    """Stands for an encoder whose features are computed already."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.num_features = getattr(encoder, "inplanes", None) or encoder.num_features
+            result.save(trained.run.folder / f"{self.evaluation}.json")
+        result = replace(result, origin={**result.origin, "run": trained.run.folder})
+        return Evaluated(result, trained.run, self.started, f"solo-hcsc summary {self.records.checkpoint_dir}")
 
 
 class FeatureBatches(Dataset):
-    """Cached features, a batch at a time; every epoch has the same."""
+    """Hand out cached features, a batch at a time; every epoch has the same."""
 
     def __init__(self, features: Features) -> None:
         self.features = features

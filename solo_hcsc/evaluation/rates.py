@@ -1,7 +1,7 @@
-"""Chooses a linear classifier's learning rate on held-out training images, from features that are computed once."""
+"""Choose a linear classifier's learning rate on held-out training images, from features that are computed once."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ IMAGES = 20_000  # that rates are tried with at most
 
 @dataclass(frozen=True)
 class Tried:
-    """A learning rate, and what a classifier that was trained with it does with the held-out images."""
+    """Hold a learning rate, and how well a classifier trained with it does on the held-out images."""
 
     lr: float
     acc1: float  # in percent
@@ -30,7 +30,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate with the highest accuracy on held-out images; of equals, the one with the lowest loss."""
+    """Hold the learning rate with the highest accuracy on held-out images; of equals, that with the lowest loss."""
 
     lr: float
     tried: tuple[Tried, ...]
@@ -62,25 +62,45 @@ def choose_rate(features: Features, backbone: nn.Module, settings: Mapping[str, 
     per_epoch = len(rest) // batch
     epochs = max(1, min(settings["max_epochs"], STEPS // per_epoch))
     schedule = "none" if settings["scheduler"] == "none" else "cosine"
-    chosen = {"lr_sweep": RATES, "max_epochs": epochs, "batch_size": batch, "scheduler": schedule}
-    model = Sweep(backbone, **{**settings, **chosen, "lr": RATES[0]})
+    chosen = {"max_epochs": epochs, "batch_size": batch, "scheduler": schedule}
+    heads = fit_heads(Features(features.x[rest], features.y[rest]), backbone, {**settings, **chosen}, RATES, draw)
+    with torch.no_grad():
+        tried = tuple(
+            _tried(lr, head(features.x[held]), features.y[held]) for lr, head in zip(RATES, heads, strict=True)
+        )
+    best = max(tried, key=lambda one: (one.acc1, -one.loss))
+    return Rate(best.lr, tried, len(rest), len(held))
+
+
+def fit_heads(
+    features: Features,
+    backbone: nn.Module,
+    settings: Mapping[str, Any],
+    rates: Sequence[float],
+    draw: torch.Generator,
+) -> list[nn.Module]:
+    """Train a classifier for each learning rate, all on the same batches, whose order is drawn anew in each epoch.
+
+    Args:
+        features: to train on.
+        backbone: what they go through, which knows their size; an identity.
+        settings: as in `choose_rate`.
+        rates: the learning rates.
+        draw: of the order.
+    """
+    model = Sweep(backbone, **{**settings, "lr_sweep": rates, "lr": rates[0]})
     made = model.configure_optimizers()
     (optimizer,), schedulers = made if isinstance(made, tuple) else ([made], [])
-    for _ in range(epochs):
-        order = rest[torch.randperm(len(rest), generator=draw)]
-        for part in order[: per_epoch * batch].split(batch):
+    batch = settings["batch_size"]
+    full = len(features.y) // batch * batch
+    for _ in range(settings["max_epochs"]):
+        for part in torch.randperm(len(features.y), generator=draw)[:full].split(batch):
             optimizer.zero_grad()
             model.training_step((features.x[part], features.y[part]), 0).backward()
             optimizer.step()
         for scheduler in schedulers:
             scheduler.step()
-    with torch.no_grad():
-        tried = tuple(
-            _tried(lr, head(features.x[held]), features.y[held])
-            for lr, head in zip(RATES, model.classifier, strict=True)
-        )
-    best = max(tried, key=lambda one: (one.acc1, -one.loss))
-    return Rate(best.lr, tried, len(rest), len(held))
+    return list(model.classifier)
 
 
 def _tried(lr: float, logits: torch.Tensor, labels: torch.Tensor) -> Tried:

@@ -26,7 +26,7 @@ STD = (0.26753769276329037, 0.2638145880487105, 0.2776826934044154)
 
 
 def training_transform() -> transforms.Compose:
-    """Of a whole image: other colours or none, flips, and turns by up to 25 degrees."""
+    """Change a whole image: other colours or none, flips, and turns by up to 25 degrees."""
     colours = [transforms.ColorJitter(brightness=(0.8, 1.2)), transforms.RandomGrayscale(0.25)]
     moves = [transforms.RandomHorizontalFlip(0.25), transforms.RandomRotation(25)]
     tail = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
@@ -34,14 +34,14 @@ def training_transform() -> transforms.Compose:
 
 
 def test_transform() -> transforms.Compose:
-    """The corners and the centre, (5, 3, 300, 300)."""
+    """Return the corners and the centre, (5, 3, 300, 300)."""
     one = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
     crops = [transforms.Resize(RESIZED), transforms.FiveCrop(SIDE)]
     return transforms.Compose([*crops, transforms.Lambda(lambda five: torch.stack([one(crop) for crop in five]))])
 
 
 class ReleasedMultiLabel(MultiLabel):
-    """The classifier as the released code trains and judges it."""
+    """Train and judge the classifier as the released code does."""
 
     def __init__(self, backbone: nn.Module, classes: list[str], **settings: Any) -> None:
         super().__init__(backbone, classes, **settings)
@@ -73,12 +73,12 @@ class ReleasedMultiLabel(MultiLabel):
 
 
 def summed_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The binary cross-entropy summed over images and classes; a difficult object counts as none."""
+    """Return the binary cross-entropy summed over images and classes; a difficult object counts as none."""
     return F.binary_cross_entropy_with_logits(logits.float(), (targets == 1).float(), reduction="sum")
 
 
 def image_precision(shown: np.ndarray, scores: np.ndarray) -> float:
-    """The mean over images of the average precision of an image's classes; both arrays are (N, classes).
+    """Return the mean over images of the average precision of an image's classes; both arrays are (N, classes).
 
     An image that shows none counts as 0, as in scikit-learn's function, which the released code calls.
     """

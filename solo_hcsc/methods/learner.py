@@ -65,21 +65,21 @@ class Learner(nn.Module):
 
     @property
     def encoders(self) -> tuple[nn.Module, nn.Module]:
-        """The encoder and the momentum encoder."""
+        """Return the encoder and the momentum encoder."""
         raise NotImplementedError
 
     def tell(self, text: str) -> None:
-        """Shows a line to the user, with its `arguments` named as the user writes them."""
+        """Show a line to the user, with its `arguments` named as the user writes them."""
         raise NotImplementedError
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
-        """The rows of all processes, one process after the other."""
+        """Return the rows of all processes, one process after the other."""
         raise NotImplementedError
 
     # ---- how it is made ----
 
     def build_projectors(self, hidden: int | None, output: int) -> None:
-        """Makes MoCo v2's projector and its momentum copy, whose weights start equal.
+        """Make MoCo v2's projector and its momentum copy, whose weights start equal.
 
         Args:
             hidden: the hidden size; that of the encoder's features if None.
@@ -99,7 +99,7 @@ class Learner(nn.Module):
         centre_crops: CentreCropBatches | None = None,
         true_labels: torch.Tensor | None = None,
     ) -> None:
-        """Makes queue, memory and tree.
+        """Make queue, memory and tree.
 
         Args:
             options: what is computed.
@@ -126,33 +126,33 @@ class Learner(nn.Module):
 
     @property
     def resolved_options(self) -> dict[str, Any]:
-        """What a run records of the method in args.json and in its checkpoints."""
+        """Return what a run records of the method in args.json and in its checkpoints."""
         return {"hcsc_options": self.options.as_dict()}
 
     @property
     def learnable_params(self) -> list[dict[str, Any]]:
-        """The module's own, and the projector's."""
+        """Return the module's own, and the projector's."""
         own: list[dict[str, Any]] = super().learnable_params  # type: ignore[misc]
         return [*own, {"name": "projector", "params": self.projector.parameters()}]
 
     @property
     def momentum_pairs(self) -> list[tuple[Any, Any]]:
-        """The module's own pair, and that of the projectors."""
+        """Return the module's own pair, and that of the projectors."""
         own: list[tuple[Any, Any]] = super().momentum_pairs  # type: ignore[misc]
         return [*own, (self.projector, self.momentum_projector)]
 
     def forward(self, X: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Features `feats`, `logits` of the classifier, and the unit embeddings `z` (B, D) of a batch of images."""
+        """Return features `feats`, the classifier's `logits`, and unit embeddings `z` (B, D) of a batch of images."""
         out: dict[str, torch.Tensor] = super().forward(X)
         return {**out, "z": self._embedded(out)}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the options, and the signs of ill health that stand."""
+        """Add the options, and the signs of ill health that stand."""
         checkpoint.update(self.resolved_options)
         checkpoint["health"] = self.health.as_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the signs of ill health."""
+        """Take the signs of ill health."""
         super().on_load_checkpoint(checkpoint)  # type: ignore[misc]
         self.health = Health.from_dict(checkpoint.get("health"))
 
@@ -163,7 +163,7 @@ class Learner(nn.Module):
             self.cluster()
 
     def cluster(self) -> None:
-        """Clusters embeddings (Alg. 1) in one process and installs the tree in all."""
+        """Cluster embeddings (Alg. 1) in one process and install the tree in all."""
         if self.options.oracle_labels and self.true_labels is None:
             raise ArgumentError("`oracle_labels`: the module was not given `true_labels` of the training images")
         # The first epoch has no keys yet, other options never.
@@ -186,7 +186,7 @@ class Learner(nn.Module):
 
     @property
     def clustered_side(self) -> nn.Sequential:
-        """The encoder and the projector whose embeddings are clustered."""
+        """Return the encoder and the projector whose embeddings are clustered."""
         online, momentum = self.encoders
         if self.options.clustered_encoder == "momentum":
             return nn.Sequential(momentum, self.momentum_projector)
@@ -194,7 +194,7 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def extract(self) -> "Extracted":
-        """What training images' centre crops give; labels are not read.
+        """Return what training images' centre crops give; labels are not read.
 
         All images, or with `cluster_sample` so many, evenly spread over the data set and others in every epoch. Every
         process works on its share; only the first, which clusters, gets all embeddings and features, the others None.
@@ -224,7 +224,7 @@ class Learner(nn.Module):
         return Extracted(whole, images, self._whole(torch.cat(features), len(indexes)) if sees_features else None)
 
     def _whole(self, share: torch.Tensor, count: int) -> torch.Tensor | None:
-        """The rows (count, n) of all processes, of which each has every so-manieth; None but in the first."""
+        """Gather strided shards (count, n) of all processes on the first; None elsewhere."""
         rank, processes = self.global_rank, self.trainer.world_size
         if processes == 1:
             return share
@@ -244,7 +244,7 @@ class Learner(nn.Module):
         self.look_at_epoch()
 
     def look_at_epoch(self) -> None:
-        """Tells what is wrong with the epoch that has just ended; once, however often it is asked."""
+        """Tell, once, what is wrong with the epoch that has just ended."""
         if self._looked_at == self.current_epoch:
             return
         self._looked_at = self.current_epoch
@@ -279,7 +279,7 @@ class Learner(nn.Module):
     # ---- a step ----
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> torch.Tensor:
-        """The loss of a batch of indexes, crops and labels (Eq. 10), with the classifiers'."""
+        """Return the loss of a batch of indexes, crops and labels (Eq. 10), with the classifiers'."""
         index, views, targets = batch
         large = views[: self.num_large_crops]
         queries = large if self.options.symmetric else large[:1]
@@ -311,13 +311,13 @@ class Learner(nn.Module):
         return coded.loss + class_loss
 
     def _embedded(self, out: dict[str, Any]) -> torch.Tensor:
-        """Unit embeddings of what the module's forward gave, which may have them already."""
+        """Return unit embeddings of what the module's forward gave, which may have them already."""
         return out["z"] if "z" in out else F.normalize(self.projector(out["feats"]), dim=1)
 
     def _log_classifiers(
         self, online: list[dict[str, Any]], target: list[dict[str, Any]], targets: torch.Tensor
     ) -> torch.Tensor:
-        """The framework's online evaluation, on the views that were used; returns the classifiers' loss."""
+        """Run solo-learn's online evaluation on the views that were used; return the classifiers' loss."""
         total = torch.stack([out["loss"] for out in online]).mean()
         self.log("train_class_loss_step", total, on_step=True, on_epoch=False)  # which progress leaves out
         names = {"train_class_loss": "loss", "train_acc1": "acc1", "train_acc5": "acc5"}
@@ -338,7 +338,7 @@ class Learner(nn.Module):
         self._log_epoch({f"{name}_epoch": sum(out[key] for out in outs) / len(outs) for name, key in names.items()})
 
     def _log_epoch(self, values: dict[str, Any]) -> None:
-        """Logs means over the epoch and the processes; means of every step would make the processes wait for it."""
+        """Log means over the epoch and the processes; means of every step would make the processes wait for it."""
         self.log_dict(values, on_step=False, on_epoch=True, sync_dist=True)
 
     def _log_coding(self, coded: Coded, targets: torch.Tensor, batch_idx: int) -> None:
@@ -353,7 +353,7 @@ class Learner(nn.Module):
 
 
 def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
-    """Indexes of `sample` images at equal distances, from an epoch's own first one; all images for 0 or too many.
+    """Return indexes of `sample` images at equal distances, from an epoch's own first one; all for 0 or too many.
 
     Example:
         >>> len(spread(images=100, sample=10, epoch=0, seed=0)), len(spread(100, 0, 0, 0))
@@ -366,5 +366,5 @@ def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:
 
 
 def _projector(features: int, hidden: int, output: int) -> nn.Sequential:
-    """MoCo v2's: two layers."""
+    """Make MoCo v2's projector: two layers."""
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, output))

@@ -10,5 +10,5 @@ METHOD_GROUP = "solo_learn.methods"  # entry points of packages that add methods
 
 
 def method_names() -> list[str]:
-    """Return the names that `--method` takes: solo-learn's, ours, and those of installed packages."""
+    """Return the names that `method` takes: solo-learn's, ours, and those of installed packages."""
     return sorted({*METHODS, *(entry.name for entry in entry_points(group=METHOD_GROUP))})

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from solo_hcsc.errors import on_one_line
+from solo_hcsc.extras import require
 from solo_hcsc.files import write_whole
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def write_svg(file: Path, picture: str) -> None:
 
 @contextlib.contextmanager
 def _drawn(draw: Callable[[], "Figure"], name: str, ink: str) -> Iterator["Figure"]:
+    require("report", "a picture")
     import matplotlib
     from matplotlib import pyplot
 

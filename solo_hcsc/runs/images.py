@@ -1,6 +1,5 @@
 """Which images are read with a run, known without torch: wrong folders are refused before that is imported."""
 
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings
 
 
-def evaluated_images(flags: Namespace, trained: Mapping[str, Any] | None = None) -> ImageSource:
+def evaluated_images(flags: Settings, trained: Mapping[str, Any] | None = None) -> ImageSource:
     """Return the images that an evaluation's settings mean: as in pretraining, but for what was typed.
 
     `trained`: the run's own settings, where they have been read.
@@ -34,7 +33,7 @@ def check_splits(source: ImageSource, *splits: str) -> None:
             source.with_split(split)
 
 
-def choose_labels(source: ImageSource, flags: Namespace, trained: Mapping[str, Any]) -> ImageSource:
+def choose_labels(source: ImageSource, flags: Settings, trained: Mapping[str, Any]) -> ImageSource:
     """Return the images of the split, without labels where there are none or none are wanted; say so."""
     located = source.with_split(flags.split)
     if flags.no_labels and not located.in_folders:

@@ -110,7 +110,9 @@ class Result:
             return f"{score(mean(value), self.digits)} ± {score(pstdev(value), self.digits)}"
         if value is None or value != value:
             return "-"
-        return score(value, self.digits) if isinstance(value, float) and name not in self.settings else str(value)
+        if isinstance(value, float):
+            return f"{value:g}" if name in self.settings else score(value, self.digits)
+        return str(value)
 
     def of(self, encoder: "Encoder", invocation: Invocation | None = None) -> "Result":
         """Return the same result with the checkpoint of which it is, and the command that asked for it."""

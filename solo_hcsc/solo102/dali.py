@@ -2,7 +2,7 @@
 
 Every pass over the images, be it an epoch, a validation or a clustering, has a pipeline of its own that reads a list of
 files in its order. DALI's own shards and shuffling repeat some images in an epoch and leave out others wherever
-batches and processes do not divide the images evenly. Imported only where `--dali` asks for it: DALI takes seconds to
+batches and processes do not divide the images evenly. Imported only where `dali` asks for it: DALI takes seconds to
 import, and may not be installed.
 """
 

@@ -14,7 +14,12 @@ from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.options import PRESETS, Options, options_in, suitable_levels, suitable_warmup
 from solo_hcsc.methods.learner import CentreCropBatches, Learner
 from solo_hcsc.progress import note, say
-from solo_hcsc.settings import Settings, add_fields
+from solo_hcsc.settings import Setting, Settings, arguments, rows_of
+
+_PROJECTOR = (
+    Setting("proj_output_dim", int, 128),
+    Setting("proj_hidden_dim", int, None, None, "the projector's hidden size; the encoder's if not given"),
+)
 
 
 class HCSC(Learner, BaseMomentumMethod):
@@ -67,23 +72,20 @@ class HCSC(Learner, BaseMomentumMethod):
     def add_model_specific_args(parent_parser: ArgumentParser) -> ArgumentParser:
         parent_parser = BaseMomentumMethod.add_model_specific_args(parent_parser)
         parser = parent_parser.add_argument_group("hcsc")
-        parser.add_argument("--proj_output_dim", type=int, default=128)
-        parser.add_argument(
-            "--proj_hidden_dim", type=int, help="the projector's hidden size; the encoder's if not given"
-        )
-        add_fields(parser, Options, PRESETS)
+        for row in (*_PROJECTOR, *rows_of(Options, PRESETS)):
+            parser.add_argument(f"--{row.name}", **arguments(row))
         parent_parser.set_defaults(base_tau_momentum=0.999, final_tau_momentum=0.999, lr=0.03)
         return parent_parser
 
     @staticmethod
     def shorten(flags: Settings) -> dict[str, Any]:
-        """The warm-up that suits a short run, where none was typed."""
+        """Return the warm-up that suits a short run, where none was typed."""
         typed = {"proto_warmup_epochs"} & flags.typed
         return {} if typed else suitable_warmup(vars(flags), flags.max_epochs)
 
     @staticmethod
     def choose_levels(settings: Mapping[str, Any], images: int) -> dict[str, Any]:
-        """How many prototypes suit the images, where nobody has said; and a line where many will be dropped."""
+        """Choose as many prototypes as suit the images, where none were given; say where many will be dropped."""
         chosen, why = suitable_levels(settings, images)
         if why:
             say(why)
@@ -91,7 +93,7 @@ class HCSC(Learner, BaseMomentumMethod):
 
     @staticmethod
     def check_flags(flags: Mapping[str, Any]) -> None:
-        """Refuses what can be refused before any data is read."""
+        """Refuse what can be refused before any data is read."""
         options = options_in(flags)
         options.check_schedule(flags["max_epochs"])
         if options.needs_tree:
@@ -99,5 +101,5 @@ class HCSC(Learner, BaseMomentumMethod):
 
     @staticmethod
     def check_batch(flags: Mapping[str, Any], batch: int) -> None:
-        """Refuses more keys in a `batch` over all processes than the queue takes."""
+        """Refuse more keys in a `batch` over all processes than the queue takes."""
         options_in(flags).check_batch(batch)

@@ -1,7 +1,9 @@
-"""Settings as solo-learn's classes take them: its own setup, on a copy of what was typed."""
+"""Settings of a method's class as rows, and all settings as solo-learn's classes take them: by its own setup."""
 
 import copy
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from solo.args.utils import additional_setup_linear, additional_setup_pretrain
@@ -10,14 +12,30 @@ from solo_hcsc.data.source import FILES, ImageSource, class_folders
 from solo_hcsc.devices import Devices
 from solo_hcsc.encoders.names import TIMM
 from solo_hcsc.errors import UserError
+from solo_hcsc.methods.settings import OWN
 from solo_hcsc.progress import note
+from solo_hcsc.settings import Setting, Settings, yes_or_no
 from solo_hcsc.solo102.encoders import key_values, timm_settings
 
 
+def method_rows(method: type, shared: Iterable[Setting]) -> list[Setting]:
+    """Return the settings that methods share, with a method's own defaults, and those that only its class declares."""
+    parser = ArgumentParser(add_help=False, conflict_handler="resolve")
+    method.add_model_specific_args(parser)  # type: ignore[attr-defined]
+    rows = [replace(row, default=parser._defaults.get(row.name, row.default)) for row in shared]
+    bounds, names = {row.name: row.bound for row in OWN}, {row.name for row in rows}
+    for action in parser._actions:
+        if action.dest not in names:
+            kind = bool if action.nargs == 0 else yes_or_no if action.nargs == "?" else action.choices or action.type
+            several = action.nargs in ("+", "*")
+            rows.append(Setting(action.dest, kind or str, action.default, bounds.get(action.dest), None, several))
+    return rows
+
+
 def pretraining_settings(
-    flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None
+    flags: Settings, source: ImageSource, devices: Devices, dali_device: str | None
 ) -> dict[str, Any]:
-    """Every flag with what solo-learn's `additional_setup_pretrain` adds: the learning rate of all devices, ..."""
+    """Return every setting with what `additional_setup_pretrain` adds: the learning rate of all devices, ..."""
     resolved = _resolved(flags, source, devices, dali_device)
     resolved.dataset = source.framework_name
     if len(resolved.min_scale) == 1:  # 1.0.2 does not count the pipelines that equalise
@@ -32,9 +50,9 @@ def pretraining_settings(
 
 
 def linear_settings(
-    flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None, encoder: str
+    flags: Settings, source: ImageSource, devices: Devices, dali_device: str | None, encoder: str
 ) -> dict[str, Any]:
-    """The same for a classifier on an encoder, whose classes are counted elsewhere."""
+    """Return the same for a classifier on an encoder, whose classes are counted elsewhere."""
     resolved = _resolved(flags, source, devices, dali_device)
     resolved.dataset = "imagenet"  # any that it knows
     resolved.encoder = encoder
@@ -43,11 +61,11 @@ def linear_settings(
 
 
 def for_framework(settings: dict[str, Any], source: ImageSource) -> dict[str, Any]:
-    """The settings with the data set's name as solo-learn knows it."""
+    """Return the settings with the data set's name as solo-learn knows it."""
     return settings | {"dataset": source.framework_name}
 
 
-def _resolved(flags: Namespace, source: ImageSource, devices: Devices, dali_device: str | None) -> Namespace:
+def _resolved(flags: Settings, source: ImageSource, devices: Devices, dali_device: str | None) -> Namespace:
     values = vars(flags) | {
         **{name: getattr(source, name) for name in ("data_dir", "train_dir", "val_dir", "class_level")},
         **{name: list(getattr(source, name)) for name in ("crop_size", "mean", "std")},
@@ -64,8 +82,8 @@ def _resolved(flags: Namespace, source: ImageSource, devices: Devices, dali_devi
     return Namespace(**copy.deepcopy(values))
 
 
-def resolve_dali(flags: Namespace, dataset: str, accelerator: str) -> str | None:
-    """Where DALI works; None without `--dali`, which is refused where it cannot work."""
+def resolve_dali(flags: Settings, dataset: str, accelerator: str) -> str | None:
+    """Return where DALI works; None without `dali`, which is refused where it cannot work."""
     if not flags.dali:
         return None
     if dataset not in FILES:
@@ -74,7 +92,7 @@ def resolve_dali(flags: Namespace, dataset: str, accelerator: str) -> str | None
         import nvidia.dali  # noqa: F401  an optional package that takes seconds to import
     except ImportError:
         raise UserError(
-            "--dali: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
+            "`dali`: NVIDIA DALI is not installed; run: pip install 'solo_hcsc[dali]' "
             "(CUDA 12: 'solo_hcsc[dali-cuda120]')"
         ) from None
     if flags.dali_device not in ("cpu", "gpu"):

@@ -11,25 +11,29 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from solo_hcsc.errors import UserError
-from solo_hcsc.solo106.refusing import refusing
+from solo_hcsc.solo106.refusing import end
 from solo_hcsc.solo106.repairs import while_running
 
 CONFIGS = Path(__file__).parent / "configs"
 
 
 class AroundJob(Callback):
-    """Refuses what the script would end on without a reason, and repairs torch for as long as the script runs."""
+    """Repair torch while the script runs; end with one line where HCSC refuses what was asked for."""
 
     def __init__(self) -> None:
         self.repairs = ExitStack()
 
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
-        with refusing():
+        try:
             check_job(config, script_kind())
+        except UserError as error:  # Hydra makes a warning of what a callback raises
+            end(error)
         self.repairs.enter_context(while_running())
 
     def on_job_end(self, config: DictConfig, job_return: Any, **_: Any) -> None:
         self.repairs.close()
+        if isinstance(job_return._return_value, UserError):
+            end(job_return._return_value)
 
 
 def watch_jobs() -> None:

@@ -14,7 +14,7 @@ from solo_hcsc.hcsc.options import options_in, suitable_levels, suitable_warmup
 from solo_hcsc.methods.learner import Learner
 from solo_hcsc.progress import note
 from solo_hcsc.solo106.images import centre_crops, training_images
-from solo_hcsc.solo106.refusing import in_config, refusing
+from solo_hcsc.solo106.refusing import in_config
 from solo_hcsc.solo106.settings import check_dali, check_resumed, method_settings, warmup_is_open, wrongly_scaled
 
 
@@ -29,17 +29,16 @@ class HCSC(Learner, BaseMomentumMethod):
     cfg: DictConfig
 
     def __init__(self, cfg: DictConfig) -> None:
-        with refusing():
-            super().__init__(cfg)
-            check_dali(cfg)
-            self.given = method_settings(cfg)
-            self.chosen = suitable_warmup(self.given, cfg.max_epochs) if warmup_is_open(self.given) else {}
-            self.given |= self.chosen
-            options = options_in(self.given)
-            options.check_schedule(cfg.max_epochs)
-            if options.needs_tree:
-                import_faiss()
-            self.build_projectors(self.given.get("proj_hidden_dim"), self.given["proj_output_dim"])
+        super().__init__(cfg)
+        check_dali(cfg)
+        self.given = method_settings(cfg)
+        self.chosen = suitable_warmup(self.given, cfg.max_epochs) if warmup_is_open(self.given) else {}
+        self.given |= self.chosen
+        options = options_in(self.given)
+        options.check_schedule(cfg.max_epochs)
+        if options.needs_tree:
+            import_faiss()
+        self.build_projectors(self.given.get("proj_hidden_dim"), self.given["proj_output_dim"])
 
     @staticmethod
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
@@ -62,7 +61,7 @@ class HCSC(Learner, BaseMomentumMethod):
         return gather(values)
 
     def setup(self, stage: str) -> None:
-        """Counts the images and makes queue, memory and tree; checkpoints are loaded after this."""
+        """Count the images and make queue, memory and tree; checkpoints are loaded after this."""
         if stage != "fit":
             return
         for name, value in self.chosen.items():
@@ -70,13 +69,12 @@ class HCSC(Learner, BaseMomentumMethod):
         line = wrongly_scaled(self.cfg.get("devices"), self.trainer.num_devices)
         if line:
             self.tell(line)
-        with refusing():
-            if self.trainer.precision.endswith("-true") and self.trainer.precision != "32-true":
-                raise UserError(f"precision={self.trainer.precision}: hcsc trains in 32-true, 16-mixed or bf16-mixed")
-            self.trainer.fit_loop.setup_data()  # the loader is made now instead of a moment later
-            images = training_images(self.cfg, self.trainer.train_dataloader)
-            self._begin(len(images), centre_crops(images, self.cfg))  # type: ignore[arg-type]
-            self.options.check_batch(self.cfg.optimizer.batch_size * self.trainer.world_size)
+        if self.trainer.precision.endswith("-true") and self.trainer.precision != "32-true":
+            raise UserError(f"precision={self.trainer.precision}: hcsc trains in 32-true, 16-mixed or bf16-mixed")
+        self.trainer.fit_loop.setup_data()  # the loader is made now instead of a moment later
+        images = training_images(self.cfg, self.trainer.train_dataloader)
+        self._begin(len(images), centre_crops(images, self.cfg))  # type: ignore[arg-type]
+        self.options.check_batch(self.cfg.optimizer.batch_size * self.trainer.world_size)
 
     def _begin(self, num_images: int, crops: Any = None) -> None:
         chosen, why = suitable_levels(self.given, num_images)
@@ -93,6 +91,5 @@ class HCSC(Learner, BaseMomentumMethod):
         if not hasattr(self, "coding"):  # of an evaluation, which has no training images
             self.given = options_in(checkpoint["hcsc_options"]).as_dict()
             self._begin(checkpoint["hcsc_images"])
-        with refusing():
-            check_resumed(checkpoint, self.options, self.num_images)
+        check_resumed(checkpoint, self.options, self.num_images)
         super().on_load_checkpoint(checkpoint)

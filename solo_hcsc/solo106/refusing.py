@@ -1,11 +1,11 @@
-"""How a run of the checkout's own commands is refused: one line, in the names of its YAML files."""
+"""End a run of the checkout's own scripts with one line, in the names of its YAML files."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from typing import NoReturn
 
 from solo_hcsc.errors import ArgumentError, UserError
-from solo_hcsc.launch import refuse
+from solo_hcsc.launch import end_of
 
 # Where arguments that are not HCSC's own stand in a config; all others are below `method_kwargs`.
 _ELSEWHERE = {
@@ -19,7 +19,7 @@ _ELSEWHERE = {
 
 
 def in_config(text: str) -> str:
-    """The library's text, which names its arguments as `name`, with the keys of the config.
+    """Return the library's text, which names its arguments as `name`, with the keys of the config.
 
     Example:
         >>> in_config("`queue_size` 8: too small; lower `lr`")
@@ -28,11 +28,6 @@ def in_config(text: str) -> str:
     return re.sub(r"`(\w+)`", lambda found: _ELSEWHERE.get(found[1], f"method_kwargs.{found[1]}"), text)
 
 
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Ends the process with one line and exit code 2 where the user asked for what cannot be done."""
-    try:
-        yield
-    except UserError as error:
-        message = in_config(str(error)) if isinstance(error, ArgumentError) else str(error)
-        refuse(message, getattr(error, "alone", False))
+def end(error: UserError) -> NoReturn:
+    """End the process with an error's line and its exit code."""
+    sys.exit(end_of(error, in_config(str(error)) if isinstance(error, ArgumentError) else str(error)))

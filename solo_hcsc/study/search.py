@@ -8,7 +8,7 @@ ended is not repeated, and an interrupted trial goes on.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +142,7 @@ SPACES: dict[str, Callable[[Circumstances], Space]] = {
 }
 
 
-def space_of(method: str, where: Circumstances, fixed: Sequence[str]) -> Space:
+def space_of(method: str, where: Circumstances, fixed: Collection[str]) -> Space:
     """What is drawn for a method: its ranges but for the flags that were given.
 
     Args:

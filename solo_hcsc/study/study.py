@@ -1,6 +1,5 @@
 """A comparison or an ablation from its rows to its report's record."""
 
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, Literal
 
 from solo_hcsc.data.augmentation import AUGMENTATIONS
 from solo_hcsc.errors import UserError
+from solo_hcsc.settings import Settings
 from solo_hcsc.study import record
 from solo_hcsc.study.runner import (
     Evaluation,
@@ -146,7 +146,7 @@ def rows_before(out: Path, kind: str) -> tuple[str, ...]:
     return tuple(row.name for row in found.rows)
 
 
-def check_alike(flags: Mapping[str, Namespace]) -> None:
+def check_alike(flags: Mapping[str, Settings]) -> None:
     """Refuses flags of one row that make it another task."""
     first, *others = flags
     for name in others:
@@ -159,6 +159,6 @@ def check_alike(flags: Mapping[str, Namespace]) -> None:
                 )
 
 
-def said(flags: Namespace, name: str) -> str:
+def said(flags: Settings, name: str) -> str:
     value = getattr(flags, name)
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

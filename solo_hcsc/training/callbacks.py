@@ -1,4 +1,4 @@
-"""What a run does beside training: seeds, stops, tells, and what it costs."""
+"""Callbacks of a training: seeds, stops, what is told, and what it costs."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 
 from solo_hcsc.data.images import UnreadableFiles
 from solo_hcsc.data.loaders import derive_seed, seed_host
-from solo_hcsc.errors import NotFinite, UserError
+from solo_hcsc.errors import Ended, UserError
 from solo_hcsc.interrupts import is_interrupt
-from solo_hcsc.launch import started_by_lightning, stop
-from solo_hcsc.progress import note
+from solo_hcsc.launch import started_by_lightning
+from solo_hcsc.progress import last_words, note
 from solo_hcsc.training.locking import let_go
 from solo_hcsc.training.saving import Checkpoints
 
@@ -28,7 +28,7 @@ AGAINST_NAN = "try a lower `lr`, more `warmup_epochs` or `precision` 32"
 
 
 class SeedSteps(Callback):
-    """Seeds every generator at the start of an epoch and of a step.
+    """Seed every generator at the start of an epoch and of a step.
 
     A step's random numbers depend on the seed, the epoch, the batch and the process, not on what came before: a resumed
     run needs no generator's state.
@@ -59,7 +59,7 @@ class SeedSteps(Callback):
 
 
 class LookAtEpoch(Callback):
-    """Lets a method that can look at the epoch that ends, before the checkpoint that keeps what it says."""
+    """Let a method that can look at the epoch that ends, before the checkpoint that keeps what it says."""
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         look = getattr(pl_module, "look_at_epoch", None)
@@ -68,7 +68,7 @@ class LookAtEpoch(Callback):
 
 
 class StopOnNonFiniteLoss(Callback):
-    """Ends the run on a NaN or infinity before a checkpoint has it.
+    """End the run on a NaN or infinity before a checkpoint has it.
 
     On the CPU that is before it reaches the weights. Looking at a GPU's loss at once would mean to wait for it in every
     step, so there the step before is looked at, whose outcome has arrived meanwhile.
@@ -114,7 +114,7 @@ class StopOnNonFiniteLoss(Callback):
 
 
 class EndTogether(Callback):
-    """Where one of several processes ends the run, or is killed, one line says so; no traceback about a lost peer."""
+    """End the run in all processes where one ends or is killed: with one line, and no traceback about a lost peer."""
 
     _PATIENCE = 10.0  # seconds that this process has to notice by itself that a child has ended
 
@@ -126,13 +126,13 @@ class EndTogether(Callback):
         self._speaking = threading.Event()  # a thread speaks for a lost child, and then ends this process
 
     def watch(self, children: list[subprocess.Popen[bytes]]) -> None:
-        """Speaks for each of these that is lost; called as soon as they have been started."""
+        """Speak for each of these that is lost; called as soon as they have been started."""
         self._children = children
         for child in children:
             threading.Thread(target=self._wait_for, args=(child,), daemon=True).start()
 
     def _wait_for(self, child: subprocess.Popen[bytes]) -> None:
-        """Ends this process, which may wait for a lost child's answer for ever."""
+        """End this process, which may wait for a lost child's answer for ever."""
         code = child.wait()
         killed = code == -signal.SIGKILL
         if code == 0 or self._ending.wait(0 if killed else self._PATIENCE):
@@ -141,10 +141,8 @@ class EndTogether(Callback):
         for other in self._children:
             other.kill()
         how = "was killed" if killed else f"ended with {signal.Signals(-code).name if code < 0 else f'code {code}'}"
-        with contextlib.suppress(SystemExit):
-            stop(f"one of the processes {how}; {self.checkpoints.rescue()}", 2)
+        last_words(f"one of the processes {how}; {self.checkpoints.rescue()}")
         let_go()
-        sys.stderr.flush()
         os._exit(2)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -154,14 +152,13 @@ class EndTogether(Callback):
         self._ending.set()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        if isinstance(exception, UserError | NotFinite):
+        if isinstance(exception, UserError):
             self._ending.set()
-            alone = isinstance(exception, NotFinite) or exception.alone  # the one process that clusters raises it
-            if alone:  # else they would wait for this process, and then for its answer
+            if exception.in_one_process:  # the others would wait for this process, and then for its answer
                 self._kill_children()
             return
         if started_by_lightning() and "peer" in str(exception):  # the one that was lost, or the main process, speaks
-            sys.exit(0)
+            raise Ended("", 0) from exception
         if is_interrupt(exception) or not self._training:
             self._ending.set()
             self._kill_children()
@@ -169,12 +166,13 @@ class EndTogether(Callback):
         for child in self._children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if child.wait(timeout=2) == 0:  # it has said why
-                    sys.exit(2)
+                    raise Ended("", 2) from exception
         if trainer.world_size > 1 and "peer" in str(exception):
             self._speaking.wait(5 if self._children else 0)  # a child's thread above is about to speak
             if self._speaking.is_set():
                 threading.Event().wait()  # until it ends this process
-            stop(f"another process was lost; {self.checkpoints.rescue()}", 2)  # torchrun's or SLURM's
+            line = f"another process was lost; {self.checkpoints.rescue()}"  # torchrun's or SLURM's
+            raise Ended(line, 2) from exception
         self._ending.set()
 
     def _kill_children(self) -> None:
@@ -183,7 +181,7 @@ class EndTogether(Callback):
 
 
 class StopAfterSteps(Callback):
-    """`--max_steps`; Lightning's own takes every later resume for one within an epoch."""
+    """Stop after `max_steps`; Lightning's own takes every later resume for one within an epoch."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -194,7 +192,7 @@ class StopAfterSteps(Callback):
 
 
 class PlateausBeforeSaving(Callback):
-    """Steps schedulers that watch a metric before the epoch's checkpoint is written; Lightning does it after."""
+    """Step schedulers that watch a metric before the epoch's checkpoint is written; Lightning does it after."""
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for config in trainer.lr_scheduler_configs:
@@ -203,7 +201,7 @@ class PlateausBeforeSaving(Callback):
 
 
 class EpochCost(Callback):
-    """Logs what each epoch took: its seconds, images per second, and the most memory of the main process until then."""
+    """Log what each epoch took: its seconds, images per second, and the most memory of the main process until then."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.on_train_epoch_start(trainer, pl_module)  # not called by a run that goes on within an epoch
@@ -227,7 +225,7 @@ class EpochCost(Callback):
 
     @property
     def images_per_second(self) -> float:
-        """Training images of all processes since the epoch began, by its seconds without validation."""
+        """Return the training images of all processes since the epoch began, by its seconds without validation."""
         return self._images / (time.monotonic() - self._started - self._validating)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -241,7 +239,7 @@ class EpochCost(Callback):
 
 
 class TellUnreadable(Callback):
-    """Says after an epoch how many images could not be read. Loaders' processes name them, the main process counts."""
+    """Say after an epoch how many images could not be read. Loaders' processes name them, the main process counts."""
 
     def __init__(self, unreadable: UnreadableFiles, images: int) -> None:
         self.unreadable = unreadable
@@ -271,7 +269,7 @@ class TellUnreadable(Callback):
 
 
 def _fetch(flag: torch.Tensor) -> Callable[[], bool]:
-    """Starts copying a flag to the host; the function returned waits for no more than that."""
+    """Start copying a flag to the host; the function returned waits for no more than that."""
     if flag.device.type != "cuda":
         return lambda: bool(flag)
     host = torch.empty_like(flag, device="cpu", pin_memory=True)

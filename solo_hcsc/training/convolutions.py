@@ -1,4 +1,4 @@
-"""Convolutions on the CPU, for small images: the same sums, in less time."""
+"""Speed up convolutions of small images on the CPU; the sums are the same."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Trimmed(nn.Conv2d):
-    """A convolution that skips the part of its kernel that meets nothing but padding.
+    """A convolution that skips kernel positions which only see padding.
 
     A ResNet's last stage sees one pixel of a 32 x 32 image, so of a 3 x 3 kernel only the middle counts; the gradient
     of the whole kernels takes a fifth to a third of the backward pass there.
@@ -22,7 +22,7 @@ class Trimmed(nn.Conv2d):
         return F.conv2d(input, kernel, bias, self.stride, padding, self.dilation, self.groups)
 
     def _used(self, axis: int, size: int) -> tuple[int, int]:
-        """First and last + 1 of the kernel's places that lie on a pixel at any step.
+        """Return the first and last + 1 of the kernel's places that lie on a pixel at any step.
 
         All places where none does, and where a convolution with the others alone would have another number of steps:
         its padding is as wide on the right as on the left.
@@ -40,12 +40,12 @@ class Trimmed(nn.Conv2d):
         return (first, end) if left >= 0 and same else (0, kernel)
 
     def _padding_before(self, axis: int, place: int) -> int:
-        """The padding that is left where the kernel begins at this place."""
+        """Return the padding that is left where the kernel begins at this place."""
         return int(self.padding[axis]) - place * self.dilation[axis]
 
 
 class FastConvolutions(Callback):
-    """Has a model's plain convolutions skip padding and work channel by channel while it trains on a CPU.
+    """Have a model's plain convolutions skip padding and work channel by channel while it trains on a CPU.
 
     The modules are of another class only from the beginning of a fit to its end.
     """
@@ -68,7 +68,7 @@ class FastConvolutions(Callback):
 
 
 def make_fast(model: nn.Module) -> list[nn.Module]:
-    """Replaces the model's plain convolutions and lays its weights out channels last; returns what it replaced."""
+    """Replace the model's plain convolutions and lay its weights out channels last; return what it replaced."""
     plain = [module for module in model.modules() if _is_plain(module)]
     for module in plain:
         module.__class__ = Trimmed

@@ -1,4 +1,4 @@
-"""Training a detector: its optimiser, and a learning rate that warms up and falls in steps, by iterations."""
+"""Train a detector: its optimiser, and a learning rate that warms up and falls in steps, by iterations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate by iteration, as detectron2 has it.
+    """Set the learning rate by iteration, as detectron2 does.
 
     Args:
         lr: the rate after the warm-up.
@@ -31,7 +31,7 @@ class Schedule:
     warmup_factor: float
 
     def factor(self, iteration: int) -> float:
-        """The share of `lr` that an iteration, from 0, has.
+        """Return the share of `lr` that an iteration, from 0, has.
 
         Example:
             >>> schedule = Schedule(0.02, (18000, 22000), 100, 0.001)

@@ -1,4 +1,4 @@
-"""Judges the encoder after every epoch of pretraining without labels, by what the epoch has computed anyway."""
+"""Judge the encoder after every epoch of pretraining without labels, by what the epoch has computed anyway."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SHARE = 1 / 100  # of the epoch's images: what goes through the encoder once mor
 
 
 class JudgeEpoch(Callback):
-    """Logs `rankme`, `uniformity`, `dead_dimensions` and `alignment` of the encoder's features.
+    """Log `rankme`, `uniformity`, `dead_dimensions` and `alignment` of the encoder's features.
 
     The first three are of the first view of the epoch's last images, as the training steps had them: every method
     forwards it first. Not every method forwards a second view through the same encoder, so for the alignment a few
@@ -66,7 +66,7 @@ class JudgeEpoch(Callback):
 
     @torch.no_grad()
     def _pairs(self, trainer: Trainer, pl_module: Any) -> Sequence[torch.Tensor]:
-        """Features of two views of a few images of the last batch; none for a method with one view."""
+        """Return features of two views of a few images of the last batch; none for a method with one view."""
         if len(self._views) < 2:
             return ()
         first, second, *_ = self._views
@@ -93,5 +93,5 @@ class JudgeEpoch(Callback):
 
 
 def _of_all(features: torch.Tensor, trainer: Trainer) -> torch.Tensor:
-    """Features (n, D) of all processes, on the host."""
+    """Gather features (n, D) of all processes on the host."""
     return trainer.strategy.all_gather(features.float()).flatten(0, -2).cpu()

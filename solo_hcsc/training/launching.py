@@ -1,4 +1,4 @@
-"""The processes that Lightning starts beside this one, and the port over which they find each other."""
+"""Watch the processes that Lightning starts beside this one, and check the port over which they find each other."""
 
 import contextlib
 import socket
@@ -14,7 +14,7 @@ from solo_hcsc.launch import is_main_process
 
 
 class Launcher(_SubprocessScriptLauncher):
-    """Starts processes as Lightning does, and gives them to `watch`.
+    """Start processes as Lightning does, and give them to `watch`.
 
     Lightning's own observer gets none: as soon as one has failed, it kills all, this process too, without a word.
     """
@@ -37,14 +37,14 @@ class Launcher(_SubprocessScriptLauncher):
 
 
 def watch_children(trainer: Trainer, watch: Callable[[list[subprocess.Popen[bytes]]], None]) -> None:
-    """Has `watch` called with the processes that the Trainer will start, if it is to start any."""
+    """Have `watch` called with the processes that the Trainer will start, if it is to start any."""
     launcher = trainer.strategy.launcher
     if isinstance(launcher, _SubprocessScriptLauncher):
         trainer.strategy._launcher = Launcher(launcher, watch)
 
 
 def check_port(trainer: Trainer) -> None:
-    """Refuses a port, of the environment's MASTER_PORT, that the main process could not listen on."""
+    """Refuse a port, of the environment's MASTER_PORT, that the main process could not listen on."""
     environment = getattr(trainer.strategy, "cluster_environment", None)
     if trainer.world_size == 1 or environment is None or not is_main_process():
         return

@@ -1,4 +1,4 @@
-"""What a resume within an epoch needs of Lightning's loops that Lightning does not document.
+"""Reach into Lightning's loops for a resume within an epoch, which Lightning does not document.
 
 `probe` names what the installed Lightning lacks of it; a run asks it first, and setup.cfg's upper bound on Lightning is
 the last series in which the tests of resumed runs passed.
@@ -13,7 +13,7 @@ from solo_hcsc.errors import UserError
 
 
 def check(trainer: Trainer) -> None:
-    """Refuses a Lightning whose loops are not those that this was written for."""
+    """Refuse a Lightning whose loops are not those that this was written for."""
     lacking = probe(trainer)
     if lacking:
         raise UserError(
@@ -23,7 +23,7 @@ def check(trainer: Trainer) -> None:
 
 
 def probe(trainer: Trainer) -> list[str]:
-    """The names that are missing; empty if all is as expected."""
+    """Return the names that are missing; none if all is as expected."""
     state = trainer.fit_loop.state_dict()
     lacking = [
         key for key in ("epoch_progress", "epoch_loop.batch_progress", "epoch_loop.state_dict") if key not in state
@@ -45,10 +45,10 @@ def is_within_epoch(trainer: Trainer) -> bool:
 
 
 def rewind(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-    """Makes of Lightning's record of its loops what a resumed run needs to go on where this one stands."""
+    """Change Lightning's record of its loops such that a resumed run goes on where this one stands."""
     loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
-    trained = 0  # batches of an epoch that is to be gone on with
+    trained = 0  # batches of the epoch being resumed
     if is_within_epoch(trainer):
         trained = batches["current"]["completed"]
         for counts in (epochs["total"], epochs["current"]):
@@ -63,6 +63,6 @@ def rewind(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
 
 
 def epoch_row(trainer: Trainer) -> tuple[dict[str, float], int]:
-    """What Lightning will log of the epoch that has just ended, and the step that it will log it with."""
+    """Return what Lightning will log of the epoch that has just ended, and the step it will log it with."""
     metrics = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
     return metrics | {"epoch": trainer.current_epoch}, trainer.fit_loop.epoch_loop._batches_that_stepped - 1

@@ -1,4 +1,4 @@
-"""One process works on a run: it locks the run's folder, and the kernel unlocks it however that process ends.
+"""Let only one process work on a run: it locks the run's folder, and the kernel unlocks it however that process ends.
 
 The locks are POSIX's. A loader's forked workers, which may outlive a killed process by seconds, do not inherit them.
 Over NFS they hold between machines, unless it is mounted with `nolock` or `local_lock`.

@@ -1,4 +1,4 @@
-"""metrics.csv: every row whole on disk, whenever the run is killed, and a resumed run's file with the whole history."""
+"""Write metrics.csv: every row is whole whenever the run is killed, and a resumed run has the whole history."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def go_on_from(self, file: Path, steps: int) -> None:
-        """Takes over the rows that another run's file has of its first `steps` steps."""
+        """Take over the rows that another run's file has of its first `steps` steps."""
         if file.is_file():
             with file.open(newline="", encoding="utf-8") as lines:
                 before = [row for row in csv.DictReader(lines) if (row.get("step") or "").isdigit()]

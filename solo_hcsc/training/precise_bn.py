@@ -1,4 +1,4 @@
-"""Batch norm's averages computed anew before an evaluation, over many batches and with the final weights (PreciseBN).
+"""Recompute batch norm's averages before an evaluation, over many batches and with the final weights (PreciseBN).
 
 In training they are moving averages over batches of a few images, most of them from before the last steps.
 """
@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the values that each of C channels has had: their number, means (C,) and summed squared deviations (C,)."""
+    """Moments of the values of C channels: their number, means (C,) and summed squared deviations (C,)."""
 
     count: float
     mean: torch.Tensor
@@ -24,14 +24,14 @@ class Moments:
 
     @classmethod
     def of(cls, values: torch.Tensor) -> "Moments":
-        """Of a batch (B, C, ...)."""
+        """Return the moments of a batch (B, C, ...)."""
         count = values.numel() / values.shape[1]
         others = [dim for dim in range(values.ndim) if dim != 1]
         variance, mean = torch.var_mean(values.detach().float(), dim=others, correction=0)
         return cls(count, mean.cpu().double(), variance.cpu().double() * count)
 
     def joined(self, other: "Moments") -> "Moments":
-        """Of both together (Chan, Golub and LeVeque 1979)."""
+        """Return the moments of both together (Chan, Golub and LeVeque 1979)."""
         count = self.count + other.count
         gap = other.mean - self.mean
         mean = self.mean + gap * (other.count / count)
@@ -45,7 +45,7 @@ def has_batch_norm(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def recompute(model: nn.Module, batches: Iterable[Any], step: Callable[[Any], Any]) -> None:
-    """Sets the averages of all batch norms to the mean and variance of their inputs over all the batches.
+    """Set the averages of all batch norms to the mean and variance of their inputs over all the batches.
 
     The layers normalise by each batch's own statistics meanwhile, as in training. Several processes put theirs
     together.

@@ -1,13 +1,13 @@
-"""What a training run shows: a bar with the loss on a terminal, a line per epoch elsewhere."""
+"""Show how a training goes: by a bar with the loss, or a line per epoch."""
 
-import sys
 import time
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
-from solo_hcsc.launch import is_main_process
+from solo_hcsc.progress import epoch as tell_epoch
+from solo_hcsc.progress import moves
 from solo_hcsc.tables import clock, judged, pace, three_digits
 from solo_hcsc.training.callbacks import EpochCost
 
@@ -16,19 +16,24 @@ CLASSIFIERS = ("train_class_loss_step", "train_momentum_class_loss_step")
 
 
 def progress_callback(refresh_rate: int, cost: EpochCost) -> Callback:
-    """`cost`: a callback before this one, which knows how many images there were per second."""
-    return LossBar(refresh_rate, cost) if sys.stderr.isatty() else EpochLines(cost)
+    """Return the callback that suits the reporter.
+
+    Args:
+        refresh_rate: batches between updates of a bar.
+        cost: a callback before this one, which knows how many images there were per second.
+    """
+    return LossBar(refresh_rate, cost) if moves() else EpochLines(cost)
 
 
 def loss_of(outputs: Any, trainer: Trainer) -> Any:
-    """The method's own loss: what a training step returned without what the online classifiers beside it added."""
+    """Return the method's own loss: without what the online classifiers beside it add to a training step's."""
     total, logged = outputs["loss"] if isinstance(outputs, dict) else outputs, trainer.callback_metrics
     whole = total.detach() * trainer.accumulate_grad_batches  # by which Lightning has divided it
     return whole - sum(logged[name] for name in CLASSIFIERS if name in logged)
 
 
 class LossBar(TQDMProgressBar):
-    """Lightning's bar with the loss and images per second, one for each epoch; a finished one stays, and is judged."""
+    """Lightning's bar with the loss and images per second, one per epoch; a finished one stays, with its measures."""
 
     def __init__(self, refresh_rate: int, cost: EpochCost) -> None:
         super().__init__(refresh_rate, leave=True)
@@ -57,7 +62,7 @@ class LossBar(TQDMProgressBar):
 
 
 class EpochLines(Callback):
-    """`epoch 3/10: loss 5.310, val_acc1 61.2, rank 87, 14 s, 360 images/s; 1:38 left`, for logs and pipes."""
+    """Tell `epoch 3/10: loss 5.310, val_acc1 61.2, rank 87, 14 s, 360 images/s; 1:38 left`, for logs and pipes."""
 
     _SHOWN = ("val_acc1", "val_knn_acc1", "val_map")
 
@@ -81,8 +86,6 @@ class EpochLines(Callback):
         self._steps += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not is_main_process():
-            return
         now, epoch = time.monotonic(), trainer.current_epoch + 1
         parts = [f"loss {float(self._total) / max(1, self._steps):.3f}"]
         if INSTANCES in trainer.callback_metrics:  # the prototypes' part grows with its weight, not with failure
@@ -97,4 +100,4 @@ class EpochLines(Callback):
         left = (trainer.max_epochs or epoch) - epoch
         if left > 0:
             line += f"; {clock((now - self._started) / (epoch - self._first_epoch) * left)} left"
-        print(line, file=sys.stderr, flush=True)
+        tell_epoch(line)

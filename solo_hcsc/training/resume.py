@@ -1,4 +1,4 @@
-"""From which checkpoint a run goes on, and whether it can."""
+"""Find the checkpoint that a run goes on from, and refuse one that it cannot."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 
-from solo_hcsc.encoders.checkpoints import finished_epochs, load_checkpoint, progress, weights_in
+from solo_hcsc.encoders.checkpoints import finished_epochs, load_checkpoint, steps_and_time, weights_in
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import read_json
@@ -30,9 +30,13 @@ _MAY_DIFFER = frozenset(
 class FinishedError(UserError):
     """The checkpoint to resume from is the run's last."""
 
+    def __init__(self, checkpoint: Path, message: str) -> None:
+        super().__init__(f"{checkpoint} {message}")
+        self.checkpoint = checkpoint
+
 
 def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) -> Path | None:
-    """The checkpoint named by its flag or, with `--auto_resume`, the newest that is whole of a run with these flags.
+    """Return the checkpoint that was named or, with `auto_resume`, the newest whole one of a run with these settings.
 
     `runs`: the folder of the method's runs.
     """
@@ -48,7 +52,7 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
         if owner:
             raise UserError(refusal(run, owner))
     youngest = time.time() - resume.auto_resumer_max_hours * 3600
-    matching = [(progress(path), path) for run in alike for path in run.glob("*.ckpt")]
+    matching = [(steps_and_time(path), path) for run in alike for path in run.glob("*.ckpt")]
     young = [(reached, path) for reached, path in matching if reached[1] >= youngest]
     if matching and not young:
         oldest = f"{matching[0][1]} is older than `auto_resumer_max_hours` {resume.auto_resumer_max_hours}"
@@ -67,14 +71,14 @@ def find_resume(resume: Resume, runs: Path, loop: Loop, model: LightningModule) 
 
 
 def _note_other_images(path: Path, resume: Resume) -> None:
-    """Images may be added or replaced on purpose, but not unnoticed."""
+    """Note that the images are others: they may be on purpose, but not unnoticed."""
     before, now = recorded_flags(path).get("images"), resume.recorded.get("images")
     if before and now and before != now:
         note(f"the training images are not those that {path} was trained on (names, sizes or classes of files differ)")
 
 
 def _runs_of(folder: Path, resume: Resume) -> Iterator[Path]:
-    """The folders of runs with these flags that have checkpoints or are trained now; says why others do not count."""
+    """Yield the folders of runs with these flags that have checkpoints or are trained now; note why others are none."""
     ours = as_recorded(resume.recorded)
     resolved = {name for value in ours.values() if isinstance(value, dict) for name in value}  # what a preset filled in
     compared = ours.keys() - resolved - _MAY_DIFFER
@@ -97,7 +101,7 @@ def _runs_of(folder: Path, resume: Resume) -> Iterator[Path]:
 
 
 def _first_difference(differing: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, Any]:
-    """A flag's name and its value there; a method's options are flags themselves."""
+    """Return a setting's name and its value there; a method's options are settings themselves."""
     name, value = differing[0], theirs.get(differing[0])
     if isinstance(ours[name], dict) and isinstance(value, dict):
         return _first_difference([key for key in ours[name] if ours[name][key] != value.get(key)], ours[name], value)
@@ -105,7 +109,7 @@ def _first_difference(differing: list[str], ours: dict[str, Any], theirs: dict[s
 
 
 def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:
-    """Refuses a checkpoint that cannot be read or gone on from, before anything is written."""
+    """Refuse a checkpoint that cannot be read or gone on from, before anything is written."""
     checkpoint = load_checkpoint(path)
     for name, options in getattr(model, "resolved_options", {}).items():
         saved = checkpoint.get(name)
@@ -114,15 +118,15 @@ def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:
         other = [key for key in options if saved.get(key) != options[key]]
         if other:
             raise UserError(
-                f"{path} was trained with --{other[0]} {saved.get(other[0])}, not {options[other[0]]}; "
+                f"{path} was trained with `{other[0]}` {saved.get(other[0])}, not {options[other[0]]}; "
                 "use its flags, or start anew"
             )
     finished = finished_epochs(checkpoint)
     if finished is not None and finished >= loop.max_epochs:
-        raise FinishedError(f"{path} has finished epoch {finished} of {loop.max_epochs}: raise `max_epochs`")
+        raise FinishedError(path, f"has finished epoch {finished} of {loop.max_epochs}: raise `max_epochs`")
     steps = checkpoint.get("global_step")
     if isinstance(steps, int) and 0 < loop.max_steps <= steps:
-        raise FinishedError(f"{path} has done step {steps} of {loop.max_steps}: raise `max_steps`")
+        raise FinishedError(path, f"has done step {steps} of {loop.max_steps}: raise `max_steps`")
     state = weights_in(checkpoint, path)
     model.on_load_checkpoint(checkpoint)  # makes the buffers that SwAV and DeepCluster v2 else make at the start
     known = model.state_dict()
@@ -144,7 +148,7 @@ def check_resume(path: Path, model: LightningModule, loop: Loop) -> None:
 
 
 def check_same_flags(path: Path, flags: Mapping[str, Any]) -> None:
-    """Refuses to go on with flags other than those that the evaluation began with: its result would not tell."""
+    """Refuse to go on with other settings than the evaluation began with: its result would not tell."""
     ours, theirs = as_recorded(flags), recorded_flags(path)
     elsewhere = {"pretrained_feature_extractor", "data_dir", "name"}  # the encoder's hash is among the flags
     for name in sorted(ours.keys() - _MAY_DIFFER - elsewhere - {"max_epochs"}):

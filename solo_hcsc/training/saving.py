@@ -1,4 +1,4 @@
-"""Writing checkpoints: each is whole or not there, and the last good one outlives whatever goes wrong."""
+"""Write checkpoints: each is whole or absent, and the last good one outlives whatever goes wrong."""
 
 import errno
 import json
@@ -25,7 +25,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, 
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes under a temporary name, flushes to the disk, renames: a kill at any moment leaves no half checkpoint.
+    """Write under a temporary name, flush to the disk, rename: a kill at any moment leaves no half checkpoint.
 
     A file has the encoder's weights under a second name too, which nobody sees who reads it here.
     """
@@ -51,7 +51,7 @@ class WholeFiles(TorchCheckpointIO):
 
 
 class Checkpoints(Callback):
-    """Saves after epochs and within them, and keeps the last K and the best.
+    """Save after epochs and within them, and keep the last K and the best.
 
     Files are called NAME-ID-ep=EPOCH.ckpt as the framework's are, NAME-ID-ep=EPOCH-step=STEP.ckpt within an epoch, and
     NAME-ID-best.ckpt.
@@ -60,7 +60,7 @@ class Checkpoints(Callback):
     def __init__(
         self, records: Records, folder: Path, flags: Mapping[str, Any], resumed: Path | None, metrics: MetricsFile
     ) -> None:
-        """`flags`: what args.json is to have; `resumed`: the checkpoint that the run goes on from."""
+        """Keep what to write: `flags` go to args.json; `resumed` is the checkpoint that the run goes on from."""
         self.records = records
         self.folder = folder
         self.flags = flags
@@ -104,7 +104,7 @@ class Checkpoints(Callback):
         rewind(trainer, checkpoint)
 
     def on_train_batch_start(self, trainer: Trainer, _: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Here and not at the end of a batch, where the momentum encoder has not followed yet."""
+        """Save here, not at the end of a batch, where the momentum encoder has not followed yet."""
         every, step = self.records.checkpoint_every_n_steps, trainer.global_step
         if every and step % every == 0 and step != self._saved_step:
             self._save_within_epoch(trainer)
@@ -162,7 +162,7 @@ class Checkpoints(Callback):
         self._first_process(trainer, remove)
 
     def _first_process(self, trainer: Trainer, action: Callable[[], None]) -> None:
-        """Lets the first process work on files; the others end with it if it cannot."""
+        """Let the first process work on files; the others end with it if it cannot."""
         failure = None
         if trainer.is_global_zero:
             try:
@@ -177,7 +177,7 @@ class Checkpoints(Callback):
             raise UserError(f"{failure}; {self.rescue()}")
 
     def rescue(self) -> str:
-        """Say which checkpoint the run can go on from; a message's part."""
+        """Return the part of a message that says which checkpoint the run can go on from."""
         written = (self.last, self._within_epoch, *reversed(self._of_epochs), self.resumed)
         known = [path for path in written if path is not None]
         there = [path for path in known if path.is_file()]
@@ -187,12 +187,12 @@ class Checkpoints(Callback):
 
 
 def as_recorded(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as args.json has them: what JSON does not know becomes text."""
+    """Return settings as args.json has them: what JSON does not know becomes text."""
     return json.loads(json.dumps(dict(flags), default=str))
 
 
 def check_space(folder: Path, model: LightningModule, records: Records, optimizer: str) -> None:
-    """Refuses to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
+    """Refuse to start where the checkpoints that are kept, and one being written, do not fit on the disk."""
     one = checkpoint_bytes(model, optimizer)
     kept = records.keep_checkpoints + bool(records.keep_best) + bool(records.checkpoint_every_n_steps)
     needed = one * (kept + 1)
@@ -205,7 +205,7 @@ def check_space(folder: Path, model: LightningModule, records: Records, optimize
 
 
 def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
-    """About how large a checkpoint is: the method's state and the optimiser's moments."""
+    """Estimate the size of a checkpoint: the method's state and the optimiser's moments."""
     tensors = [value for value in model.state_dict().values() if isinstance(value, torch.Tensor)]
     trained = [value for value in model.parameters() if value.requires_grad]
     moments = 2 if optimizer in ("adam", "adamw") else 1
@@ -213,7 +213,7 @@ def checkpoint_bytes(model: LightningModule, optimizer: str) -> int:
 
 
 def _link(source: Path, path: Path) -> None:
-    """Gives a checkpoint a second name, or copies it where the file system has no links."""
+    """Give a checkpoint a second name, or copy it where the file system has no links."""
     with written_whole(path) as part:
         try:
             part.hardlink_to(source)

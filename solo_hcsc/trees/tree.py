@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from solo_hcsc.errors import ArgumentError
+from solo_hcsc.extras import require
 from solo_hcsc.hcsc.kmeans import nearest, normalise
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.stored import stored
@@ -232,6 +233,7 @@ class Tree:
 
         The folder may have other files. A tree that is there is replaced, and `load` refuses half of a new one.
         """
+        require("tables", "a tree in a folder")
         import pyarrow
         import pyarrow.parquet
 
@@ -260,6 +262,7 @@ class Tree:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Tree":
         """Reads a tree that `save` wrote; raises ValueError for anything else."""
+        require("tables", "a tree in a folder")
         import pyarrow
         import pyarrow.parquet
 

@@ -14,15 +14,17 @@ from solo.utils.checkpointer import Checkpointer
 from tiny import run_here
 
 from solo_hcsc.__main__ import known
-from solo_hcsc.cli.commands.pretrain import build_parser, parse, resolve
-from solo_hcsc.cli.flags import encoder
+from solo_hcsc.cli.commands.pretrain import parse
+from solo_hcsc.cli.flags import pretraining_parser
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import DATASETS
 from solo_hcsc.devices import Devices, resolve_devices
 from solo_hcsc.encoders.names import ENCODERS
+from solo_hcsc.encoders.settings import encoder
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS, method_names
 from solo_hcsc.solo102 import LinearModel, load_methods
+from solo_hcsc.training.pretraining import resolve
 
 REQUIRED = ["--dataset", "custom"]
 
@@ -47,7 +49,7 @@ def unexplained(parser: Parser) -> list[list[str]]:
 
 @pytest.mark.parametrize("method", method_names())
 def test_every_flag_of_a_method_is_explained(method):
-    assert unexplained(build_parser(load_methods()[method])) == []
+    assert unexplained(pretraining_parser(load_methods()[method])) == []
 
 
 @pytest.mark.parametrize("command", known())
@@ -56,7 +58,7 @@ def test_every_flag_of_a_command_is_explained(command, monkeypatch):
 
 
 def test_help_has_each_flag_of_a_method_in_a_group_whose_title_says_something():
-    groups = build_parser(load_methods()["byol"])._action_groups
+    groups = pretraining_parser(load_methods()["byol"])._action_groups
     titles = {action.dest: group.title for group in groups for action in group._group_actions}
     assert titles["momentum_classifier"] == titles["encoder"] == "encoder, optimiser and online evaluation"
     assert titles["pred_hidden_dim"] == "byol"
@@ -122,7 +124,7 @@ def test_flags_of_pretraining_are_solo_learns(method):
     solo.methods.METHODS[method].add_model_specific_args(theirs)
     Checkpointer.add_checkpointer_args(theirs)
     AutoResumer.add_autoresumer_args(theirs)
-    assert differences(build_parser(load_methods()[method]), theirs) == OF_PRETRAINING
+    assert differences(pretraining_parser(load_methods()[method]), theirs) == OF_PRETRAINING
 
 
 def test_flags_of_linear_evaluation_are_solo_learns(monkeypatch):
@@ -139,7 +141,7 @@ def test_flags_of_umap_pictures_are_solo_learns():
     from solo.utils.auto_umap import AutoUMAP
 
     theirs = AutoUMAP.add_auto_umap_args(ArgumentParser())
-    assert differences(build_parser(None), theirs) == {}
+    assert differences(pretraining_parser(None), theirs) == {}
 
 
 def test_methods_and_encoders_are_solo_learns():

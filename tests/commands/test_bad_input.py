@@ -7,7 +7,8 @@ import torch
 from tiny import SMALL, make_images, only, run, run_here, where
 from torchvision.models import resnet18
 
-from solo_hcsc.cli.commands.pretrain import parse, prepare, resolve
+from solo_hcsc.cli.commands.pretrain import parse
+from solo_hcsc.training.pretraining import prepare, resolve
 
 MOCO = ["--method", "mocov2plus", "--queue_size", "16", "--max_epochs", "1"]
 

@@ -14,14 +14,16 @@ from PIL import Image, ImageOps
 from tiny import SMALL, only, run_here
 
 from solo_hcsc.cli.commands import analyse, knn, linear, pretrain
-from solo_hcsc.cli.flags import check_training
-from solo_hcsc.cli.parser import as_typed
+from solo_hcsc.cli.parser import as_typed, in_flags
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.devices import resolve_devices
 from solo_hcsc.errors import UserError
 from solo_hcsc.solo102 import LinearModel
 from solo_hcsc.solo102.datasets import Augmentation
 from solo_hcsc.solo102.settings import pretraining_settings
+from solo_hcsc.training import pretraining
+from solo_hcsc.training.request import check_queue
+from solo_hcsc.training.settings import check_training
 
 # ---- what the flags mean ----
 
@@ -29,7 +31,7 @@ from solo_hcsc.solo102.settings import pretraining_settings
 def settings(*flags: str) -> dict:
     """What solo-learn's classes are given, as on a machine with 8 GPUs."""
     typed = pretrain.parse(["--dataset", "cifar10", *flags])
-    pretrain.check_flags(typed)
+    pretraining.check(typed)
     return pretraining_settings(typed, ImageSource.of_flags(typed), resolve_devices(typed, 8), None)
 
 
@@ -242,11 +244,11 @@ def commands(release: str) -> Iterator[tuple[str, list[str]]]:
 def accept(command: str, argv: list[str]) -> None:
     """Does all that a command does with its flags before it looks for data."""
     if command == "pretrain":
-        pretrain.check_method(str(pretrain.method_in(argv)))
+        pretrain.method_in(argv)
         flags = pretrain.parse(argv)
-        pretrain.check_flags(flags)
+        pretraining.check(flags)
         devices = resolve_devices(flags, 8)
-        pretrain.check_queue(flags, devices, flags.batch_size * devices.processes)
+        check_queue(flags, devices.processes)
     elif command == "linear":
         flags = linear.parse(argv)
         check_training(flags)
@@ -265,7 +267,7 @@ def test_bash_files_of_a_release_are_accepted_but_for_what_is_listed(release):
         try:
             accept(command, argv)
         except UserError as error:
-            refusals.append(as_typed(str(error), argv))
+            refusals.append(as_typed(in_flags(str(error)), argv))
     assert len(found) == count
     reasons = Counter(reason for line in refusals for reason in exceptions if reason in line)
     assert (dict(reasons), len(refusals)) == (exceptions, sum(exceptions.values()))

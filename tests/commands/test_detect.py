@@ -17,7 +17,8 @@ from scenes import annotate, make_coco, make_voc
 from tiny import ROOT, only, run, run_here
 
 from benchmarks.kills import differences
-from solo_hcsc.cli.commands.detect import PROTOCOLS, parse
+from solo_hcsc.cli.commands.detect import parse
+from solo_hcsc.evaluation.detection_settings import PROTOCOLS
 from solo_hcsc.training.detection import DetectorTraining
 
 TINY = (

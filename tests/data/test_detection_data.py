@@ -292,7 +292,7 @@ def test_segmentation_that_is_none_is_refused_before_pycocotools_sees_it(case, t
     with pytest.raises(UserError) as refusal:
         data.check_masks()
     assert f"segmentation 2 of {folder}/val2017/000000000000.jpg: {reason}" in str(refusal.value)
-    assert str(refusal.value).endswith("; correct it, or use --masks false")
+    assert str(refusal.value).endswith("; correct it, or use `masks` false")
     with pytest.raises(ValueError, match="it"):
         encoded(outline, 48, 60)
 

@@ -85,5 +85,5 @@ def test_unreadable_folder_is_one_line(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=r"this folder cannot be read \(Permission denied\)"):
             ask(tmp_path)
     monkeypatch.setattr(type(tmp_path), "iterdir", forbidden)
-    with pytest.raises(UserError, match=r"--train_dir: .* cannot be read \(Permission denied\)"):
-        check_folder("--train_dir", tmp_path)
+    with pytest.raises(UserError, match=r"`train_dir`: .* cannot be read \(Permission denied\)"):
+        check_folder("train_dir", tmp_path)

@@ -256,7 +256,7 @@ def test_boxes_and_masks_come_back_in_the_pixels_of_the_file():
 
 
 def test_encoder_without_layer4_needs_a_pyramid():
-    with pytest.raises(UserError, match="--head c4: timm/test_convnext has no layer1 to layer4"):
+    with pytest.raises(UserError, match="`head` c4: timm/test_convnext has no layer1 to layer4"):
         make_detector(encoder("timm/test_convnext"), 3, settings())
 
 

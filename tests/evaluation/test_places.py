@@ -79,7 +79,7 @@ BAD_LISTS = {
     "fraction": ("x.jpg 1.0", "1.0 is not a label"),
     "other digits": ("x.jpg,٣", "٣ is not a label"),
     "hash for a label": ("x.jpg " + "1" * 5000, "is not a label; a class number from 0 to 99999"),
-    "image that is not there": ("nowhere.jpg,0", "nowhere.jpg, is not there; --data_dir must be the folder"),
+    "image that is not there": ("nowhere.jpg,0", "nowhere.jpg, is not there; `data_dir` must be the folder"),
 }
 
 

@@ -261,6 +261,7 @@ def test_broken_data_are_refused_by_the_files_name(case, tmp_path):
 
 def test_voc_refuses(untrained, tmp_path, refused):
     flags = ["--pretrained_feature_extractor", untrained, "--data_dir", tmp_path, *SMALL]
+    (tmp_path / "photos").mkdir()
     assert f"--data_dir {tmp_path}: no VOC2007 folder" in refused("voc", *flags)
     folder = make_voc(tmp_path)
     flags[3] = folder

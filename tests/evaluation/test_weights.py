@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from tiny import ROOT, SMALL, only, run_here
 from torch import nn
 
-from solo_hcsc.cli.commands.pretrain import begin_from_weights, parse, prepare, resolve
+from solo_hcsc.cli.commands.pretrain import parse
 from solo_hcsc.runs.encoders import load_encoder, load_initial
+from solo_hcsc.training.pretraining import begin_from_weights, prepare, resolve
 
 TINY = "timm/test_efficientnet"
 

@@ -18,7 +18,7 @@ from solo_hcsc.data.label_hierarchy import LabelLevel
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.clusters import clusters_by_level, same_class_share
+from solo_hcsc.evaluation.clusters import same_class_share
 from solo_hcsc.evaluation.features import choose_labels, same_data
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import Hierarchy
@@ -274,7 +274,7 @@ def test_run_without_selection_or_a_second_level(analysed, tmp_path, capsys):
     coding.options = replace(coding.options, instance_selection=False)
     z, labels = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
     single = Hierarchy((replace(coding.hierarchy.levels[0], parents=None),), None)
-    assigned = prototypes.Assigned(single, z.numpy(), clusters_by_level(single, z.numpy()), labels, ["a", "b", "c"])
+    assigned = prototypes.Assigned(single, z.numpy(), list(single.assign(z).numpy().T), labels, ["a", "b", "c"])
     numbers: dict = {}
     pictures = prototypes.show_prototypes(assigned, mock.Mock(), numbers)
     assert [picture.name for picture in pictures] == ["chain"]
@@ -583,7 +583,7 @@ def test_candidates_are_left_out_with_eq_4s_probability(analysed, shared):
 def test_query_clusters_follow_the_runs_option(analysed):
     tree = load_tree(analysed.checkpoint)
     z, _ = raw_embeddings(analysed.checkpoint, analysed.images / "train", "momentum_", project=True)
-    assigned = clusters_by_level(tree.hierarchy, z.numpy())
+    assigned = list(tree.hierarchy.assign(z).numpy().T)
     tree.coding.tree.temperatures_0[:3] = torch.tensor([0.01, 1.0, 1.0])
     found = {}
     for name in ("cosine", "similarity", "assignment"):

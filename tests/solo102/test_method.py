@@ -8,15 +8,17 @@ import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
 
-from solo_hcsc.cli.commands.pretrain import parse, prepare, resolve
+from solo_hcsc.cli.commands.pretrain import parse
 from solo_hcsc.data import folders
 from solo_hcsc.data.images import read_image
-from solo_hcsc.hcsc import coding, instances, learner
+from solo_hcsc.hcsc import coding, instances
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.queue import KeyMemory
+from solo_hcsc.methods import learner
 from solo_hcsc.methods.learner import spread
 from solo_hcsc.runs.encoders import load_method
 from solo_hcsc.solo102.method import HCSC
+from solo_hcsc.training.pretraining import prepare, resolve
 
 TREE = "--method hcsc --num_prototypes 6 3 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 

@@ -16,10 +16,10 @@ import torch
 from tiny import ROOT, SMALL, only, run_here
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from solo_hcsc.cli import errors
+from solo_hcsc import launch
 from solo_hcsc.errors import UserError
 from solo_hcsc.solo102.method import HCSC as Method
-from solo_hcsc.training import run, saving
+from solo_hcsc.training import saving, session
 
 HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 --proto_warmup_epochs 1".split()
 
@@ -72,7 +72,7 @@ def test_estimate_of_a_checkpoints_size_is_right(custom, tmp_path, monkeypatch):
     def estimate(folder, model, records, optimizer):
         estimates.append(saving.checkpoint_bytes(model, optimizer))
 
-    monkeypatch.setattr(run, "check_space", estimate)
+    monkeypatch.setattr(session, "check_space", estimate)
     flags = [*custom, *SMALL, *HCSC, "--max_epochs", "2", "--limit_train_batches", "1"]
     for optimizer in ("sgd", "adam"):
         run_here("pretrain", *flags, "--optimizer", optimizer, "--checkpoint_dir", tmp_path / optimizer)
@@ -207,7 +207,7 @@ def test_processes_that_would_go_on_from_different_steps_stop(tmp_path, monkeypa
     monkeypatch.setattr(saving.dist, "all_gather_object", gather)
     strategy = SimpleNamespace(broadcast=lambda value: value)
     trainer = SimpleNamespace(strategy=strategy, global_step=8, world_size=2)
-    with pytest.raises(UserError, match=r"different steps \(8 0\); --checkpoint_dir must be a folder that all"):
+    with pytest.raises(UserError, match=r"different steps \(8 0\); `checkpoint_dir` must be a folder that all"):
         saving.Checkpoints(None, tmp_path, {}, None, None).on_train_start(trainer, None)
 
 
@@ -228,8 +228,8 @@ def test_main_process_is_known_however_processes_were_started(environment, main,
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert errors.is_main_process() == main
-    assert errors.started_by_lightning() == by_lightning
+    assert launch.is_main_process() == main
+    assert launch.started_by_lightning() == by_lightning
 
 
 def test_best_is_saved_also_where_its_epoch_is_not(custom, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny import only
 
-from solo_hcsc.encoders.checkpoints import load_checkpoint, progress
+from solo_hcsc.encoders.checkpoints import load_checkpoint, steps_and_time
 from solo_hcsc.encoders.hydra_settings import flat_flags, is_nested, nested_flags
 from solo_hcsc.encoders.recorded import EVALUATION, PRETRAINING, recorded_flags, role_of
 from solo_hcsc.errors import UserError
@@ -125,7 +125,7 @@ def test_a_schedulers_code_is_passed_over_and_other_code_refused(tmp_path):
     state = {"lr_schedulers": [{"get_lr": partial(getattr, {}, "x")}], "state_dict": {"a": torch.ones(1)}}
     torch.save(state | {"global_step": 3}, tmp_path / "x.ckpt")
     assert torch.equal(load_checkpoint(tmp_path / "x.ckpt")["state_dict"]["a"], torch.ones(1))
-    assert progress(tmp_path / "x.ckpt")[0] == 3
+    assert steps_and_time(tmp_path / "x.ckpt")[0] == 3
     torch.save(state | {"other": print}, tmp_path / "x.ckpt")
     with pytest.raises(UserError, match="carries code or Python objects"):
         load_checkpoint(tmp_path / "x.ckpt")

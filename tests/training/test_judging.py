@@ -11,7 +11,7 @@ from benchmarks.kills import differences
 from solo_hcsc.hcsc.measures import alignment, dead_dimensions, rankme, uniformity
 from solo_hcsc.runs.results import JUDGED
 from solo_hcsc.tables import pace
-from solo_hcsc.training import run as training_run
+from solo_hcsc.training import session as training_session
 from solo_hcsc.training.judging import JudgeEpoch
 
 METHODS = {
@@ -56,7 +56,7 @@ def test_every_epoch_of_every_method_is_judged_and_no_bit_changes(method, images
         assert -4 < judged["uniformity"] < 0
         assert 0 <= judged["dead_dimensions"] < 1
         assert float(row["images_per_second"]) == pytest.approx(32 / float(row["epoch_seconds"]), rel=0.1)
-    monkeypatch.setattr(training_run, "JudgeEpoch", Unjudged)
+    monkeypatch.setattr(training_session, "JudgeEpoch", Unjudged)
     pretrain(images, tmp_path / "unjudged", method)
     assert "rankme" not in epochs(tmp_path / "unjudged")[0]
     judged, unjudged = (

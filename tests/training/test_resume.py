@@ -14,9 +14,10 @@ from pytorch_lightning.callbacks import Timer
 from tiny import SMALL, only, run_here
 
 from benchmarks.kills import differences
-from solo_hcsc.cli.commands.pretrain import parse, prepare, resolve
+from solo_hcsc.cli.commands.pretrain import parse
 from solo_hcsc.settings import take
 from solo_hcsc.solo102.method import HCSC
+from solo_hcsc.training.pretraining import prepare, resolve
 from solo_hcsc.training.resume import find_resume
 from solo_hcsc.training.settings import Resume
 
@@ -138,7 +139,7 @@ def found(flags: list[str]) -> Path | None:
     """What `--auto_resume` goes on from."""
     job = resolve(parse(flags))
     work = prepare(job)
-    return find_resume(take(Resume, job.flags, recorded=work.flags), job.folder.parent, job.loop, work.model)
+    return find_resume(take(Resume, job.asked, recorded=work.recorded), job.folder.parent, job.loop, work.model)
 
 
 def test_auto_resume_finds_its_own_run_whatever_is_only_shown_or_written_elsewhere(stopped):

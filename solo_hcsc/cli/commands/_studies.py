@@ -1,7 +1,6 @@
 """What compare and ablate share; no command itself."""
 
 import shlex
-from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from solo_hcsc.cli.flags import check_labelled
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import check_folder
 from solo_hcsc.errors import ArgumentError, UserError
-from solo_hcsc.settings import NOT_NEGATIVE, take
+from solo_hcsc.settings import NOT_NEGATIVE, Settings, take
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ class CheckedRow:
     """A row and what its flags of pretraining mean."""
 
     variant: "Variant"
-    flags: Namespace
+    flags: Settings
 
 
-def refuse_rows(flags: Namespace, rows: Mapping[str, Sequence[str]]) -> None:
+def refuse_rows(flags: Settings, rows: Mapping[str, Sequence[str]]) -> None:
     """Refuse rows with wrong names, values, files or folders before anything heavy is imported."""
     for name, words in rows.items():
         try:
@@ -58,11 +57,13 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
     """
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Variant
+    from solo_hcsc.training.pretraining import check
+    from solo_hcsc.training.pretraining import check_images as check_pretraining_images
 
     try:
         flags = pretrain.parse(words)
         check_labelled(flags)
-        pretrain.check_flags(flags)
+        check(flags)
         check_wandb(take(Wandb, flags))
         source = ImageSource.of_flags(flags).located(needs_val=True)
         if source.in_folders:  # others are never too few, and may have to be downloaded
@@ -70,7 +71,7 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
             if images < flags.batch_size and "batch_size" not in flags.typed:
                 words = [*words, "--batch_size", str(max(1, images // 4))]
                 flags = pretrain.parse(words)
-            pretrain.check_images(flags, images)
+            check_pretraining_images(flags, images)
     except ArgumentError as error:
         raise ArgumentError(f"{name}: {error}") from error
     except UserError as error:
@@ -86,7 +87,7 @@ def training_images(source: "ImageSource") -> int:
         return len(one_split(source, "train"))  # type: ignore[arg-type]
 
 
-def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
+def check_early(flags: Settings, rows: Sequence[CheckedRow]) -> None:
     """Refuse what `shared_plan` would, apart from the folder's content, before a search gives rows their last flags."""
     from solo_hcsc.study.study import check_alike
 
@@ -96,7 +97,7 @@ def check_early(flags: Namespace, rows: Sequence[CheckedRow]) -> None:
     evaluations(flags, rows[0].flags)
 
 
-def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict[str, Any]:
+def shared_plan(kind: str, flags: Settings, rows: Sequence[CheckedRow]) -> dict[str, Any]:
     """Return the fields of a plan that a comparison and an ablation have alike; refuse rows that are not alike."""
     from solo_hcsc.study.runner import finished_runs
     from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said
@@ -123,7 +124,7 @@ def shared_plan(kind: str, flags: Namespace, rows: Sequence[CheckedRow]) -> dict
     }
 
 
-def conclude(study: "Study", first: Namespace) -> "Comparison":
+def conclude(study: "Study", first: Settings) -> "Comparison":
     """Run everything, make the report, and list what failed; `first`: the first row's flags."""
     from solo_hcsc.report import page, to_wandb
     from solo_hcsc.report.text import comparison_table
@@ -179,12 +180,12 @@ def usually(name: str, images: int = 2**31) -> list[str]:
     return usual.get(name, "").split()
 
 
-def asked_of(flags: Namespace, name: str, images: int) -> list[str]:
+def asked_of(flags: Settings, name: str, images: int) -> list[str]:
     """Return the words of an evaluation, as given in quotes or as usual."""
     return usually(name, images) if getattr(flags, name) is None else in_quotes(flags, name)
 
 
-def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Namespace, list[str]]:
+def split(parser: Parser, argv: Sequence[str], quoted: Iterable[str]) -> tuple[Settings, list[str]]:
     """Split a command line into the comparison's own flags and the words of pretraining."""
     quoted = [f"--{name}" for name in (*quoted, *EVALUATIONS, *ON_REQUEST)]
     words = list(argv)
@@ -204,7 +205,7 @@ def refuse_set_here(words: Iterable[str]) -> None:
             raise UserError(f"{word}: is set for each run; leave it out (--methods, --seeds and --out are there)")
 
 
-def in_quotes(flags: Namespace, name: str) -> list[str]:
+def in_quotes(flags: Settings, name: str) -> list[str]:
     """Return the words that are given in quotes for a method or an evaluation."""
     try:
         return shlex.split(getattr(flags, name))
@@ -212,17 +213,17 @@ def in_quotes(flags: Namespace, name: str) -> list[str]:
         raise UserError(f"--{name} {getattr(flags, name)}: cannot be read as flags ({error})") from error
 
 
-def check_test_images(flags: Namespace, first: Namespace) -> None:
+def check_test_images(flags: Settings, first: Settings) -> None:
     if flags.test_dir is None:
         return
     if first.dataset != "custom":
         raise UserError(
             f"--test_dir {flags.test_dir}: is for --dataset custom; {first.dataset} has test images of its own"
         )
-    check_folder("--test_dir", first.data_dir / flags.test_dir)
+    check_folder("test_dir", first.data_dir / flags.test_dir)
 
 
-def check_images(flags: Namespace, first: Namespace) -> None:
+def check_images(flags: Settings, first: Settings) -> None:
     """Refuse other images than those of the folder's runs, before any training."""
     from solo_hcsc.data.folders import fingerprint
     from solo_hcsc.data.source import ImageSource
@@ -234,7 +235,7 @@ def check_images(flags: Namespace, first: Namespace) -> None:
         check_same_images(flags.out, fingerprint(one_split(source, "train"), source.folder("train")))
 
 
-def check_enough(command: str, flags: Namespace, images: int) -> None:
+def check_enough(command: str, flags: Settings, images: int) -> None:
     """Refuse an evaluation that needs more training images than there are."""
     from solo_hcsc.cli.commands.analyse import FEWEST
     from solo_hcsc.evaluation.budgets import drawn_from
@@ -252,7 +253,7 @@ def check_enough(command: str, flags: Namespace, images: int) -> None:
         raise UserError(f"{there}, and it needs {FEWEST}; leave it out of --evaluations")
 
 
-def evaluations(flags: Namespace, first: Namespace) -> "list[Evaluation]":
+def evaluations(flags: Settings, first: Settings) -> "list[Evaluation]":
     """Return the commands that each run goes through, on the images it was pretrained on; refuse what cannot be."""
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.study.runner import Evaluation

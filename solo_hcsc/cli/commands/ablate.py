@@ -1,6 +1,5 @@
 """`solo-hcsc ablate`: the rows of the paper's ablation and sensitivity tables, on one's own images."""
 
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from solo_hcsc.cli.commands._studies import add_study_flags, checked, conclude, 
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
 from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import Settings
 
 if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options
@@ -105,7 +105,7 @@ def run(argv: Sequence[str]) -> None:
     conclude(Study(plan), rows[0].flags)
 
 
-def parse(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
+def parse(argv: Sequence[str]) -> tuple[Settings, list[str]]:
     """Split a command line into the ablation's own flags and the words of pretraining that all rows share."""
     parser = Parser(
         "ablate",
@@ -154,7 +154,7 @@ def options_of(words: Sequence[str]) -> "Options":
     return options_in(vars(pretrain.parse(words)))
 
 
-def reference_of(flags: Namespace, table: dict[str, str], words: Sequence[str]) -> str | None:
+def reference_of(flags: Settings, table: dict[str, str], words: Sequence[str]) -> str | None:
     """Choose the reference row: as asked, the run without the tree, or the one with the flags as given."""
     if flags.against is not None:
         check_row("--against", flags.against, flags.table, table)
@@ -167,7 +167,7 @@ def reference_of(flags: Namespace, table: dict[str, str], words: Sequence[str]) 
     return next((row for row, more in table.items() if options_of([*words, *more.split()]) == base), None)
 
 
-def chosen(flags: Namespace, rows: dict[str, str]) -> dict[str, str]:
+def chosen(flags: Settings, rows: dict[str, str]) -> dict[str, str]:
     """Return the table's rows that are wanted: names and flags."""
     wanted = flags.rows or range(1, len(rows) + 1)
     for number in wanted:

@@ -1,17 +1,17 @@
 """`solo-hcsc clustering`: how well clusters of a frozen encoder's embeddings agree with labels."""
 
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features, check_label_hierarchy
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, check_features
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.data.settings import check_label_hierarchy
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.progress import note
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import at_least, take
+from solo_hcsc.settings import Settings, at_least, take
 
 
 def run(argv: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> None:
     tell_skipped(subject.skipped, subject.images + len(subject.skipped))
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = Parser(
         "clustering",
         "Agreement (NMI, AMI, accuracy) with labels of k-means on a frozen encoder's embeddings, and of the tree of "

@@ -1,6 +1,5 @@
 """`solo-hcsc compare`: pretrains and evaluates methods with several seeds, and shows them side by side."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,12 @@ from solo_hcsc.cli.commands._studies import (
     shared_plan,
     split,
 )
-from solo_hcsc.cli.flags import check_method
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import method_names
+from solo_hcsc.methods.settings import check_method
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import NOT_NEGATIVE, POSITIVE
+from solo_hcsc.settings import NOT_NEGATIVE, POSITIVE, Settings
 
 if TYPE_CHECKING:
     from solo_hcsc.study.record import Search
@@ -60,7 +59,7 @@ def run(argv: Sequence[str]) -> None:
             print(f"to measure what the tree contributes to hcsc: {pair_of(flags, row, epochs)}")
 
 
-def searching(flags: Namespace, rows: Sequence[CheckedRow]) -> "EqualSearch":
+def searching(flags: Settings, rows: Sequence[CheckedRow]) -> "EqualSearch":
     """Prepare the trials of `--search`; refuse those that held-out training images would not judge."""
     from solo_hcsc.data.source import ImageSource
     from solo_hcsc.solo102.datasets import one_split
@@ -94,7 +93,7 @@ def with_winner(row: CheckedRow, search: "Search") -> CheckedRow:
     return checked(row.variant.name, [*row.variant.flags, *best.flags])
 
 
-def pair_of(flags: Namespace, row: CheckedRow, epochs: int) -> str:
+def pair_of(flags: Settings, row: CheckedRow, epochs: int) -> str:
     """Return the command that runs HCSC with a search's settings, for as many epochs, without and with its tree."""
     words = list(row.variant.flags)
     method = words.index("--method")  # which ablate gives itself
@@ -105,7 +104,7 @@ def pair_of(flags: Namespace, row: CheckedRow, epochs: int) -> str:
     return Invocation("ablate", (*own, *words, "--max_epochs", str(epochs))).line
 
 
-def parse(argv: Sequence[str]) -> tuple[Namespace, dict[str, list[str]]]:
+def parse(argv: Sequence[str]) -> tuple[Settings, dict[str, list[str]]]:
     """Split a command line into the comparison's own flags and each method's words of pretraining."""
     known = method_names()
     parser = Parser(

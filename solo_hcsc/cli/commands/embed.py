@@ -1,6 +1,5 @@
 """`solo-hcsc embed`: one row per image, with its path, label, embedding and clusters, as Parquet and NPY."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def run(argv: Sequence[str]) -> None:
     tell_skipped(found.skipped, images)
 
 
-def say_next(flags: Namespace) -> None:
+def say_next(flags: Settings) -> None:
     """Print what to try with the table."""
     file = flags.out / "embeddings.parquet"
     print(f"""try: python -c "import pandas; print(pandas.read_parquet('{file}'))\"""")

@@ -1,16 +1,15 @@
 """`solo-hcsc export RUN`: the encoder as a file for other libraries, with a model card beside it, or the whole run."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from solo_hcsc.cli.flags import encoder, key_value
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.encoders.formats import EXPORTED_RUN, EXPORTS, check_place
 from solo_hcsc.encoders.recorded import find_run
+from solo_hcsc.encoders.settings import encoder, key_value
 from solo_hcsc.files import check_folder_to_write
-from solo_hcsc.settings import at_least
+from solo_hcsc.settings import Settings, at_least
 
 
 def run(argv: Sequence[str]) -> None:
@@ -31,7 +30,7 @@ def run(argv: Sequence[str]) -> None:
     print("\n".join(f"    {line}" for line in written.code.splitlines()))
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = Parser(
         "export",
         "Writes the encoder of a run as a file for another library, and a model card, FILE.md, beside it. The file "

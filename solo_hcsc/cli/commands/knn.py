@@ -1,7 +1,6 @@
 """`solo-hcsc knn`: weighted KNN on a frozen encoder's features, without training."""
 
 import time
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import RunFiles, find_run
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, describe_data, result_file
-from solo_hcsc.settings import take
+from solo_hcsc.settings import Settings, take
 
 
 def run(argv: Sequence[str]) -> None:
@@ -26,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def evaluate(
-    function: Callable, flags: Namespace, files: RunFiles, source: ImageSource, sets: Callable, invocation: Invocation
+    function: Callable, flags: Settings, files: RunFiles, source: ImageSource, sets: Callable, invocation: Invocation
 ) -> None:
     """Embed the bank and the queries; print and save the result of every kind of features."""
     from solo_hcsc.data.folders import classes_of
@@ -70,7 +69,7 @@ def evaluate(
     tell_skipped(skipped, images + queries + len(skipped))
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = knn_parser("knn", "Weighted KNN accuracy of the frozen encoder of a checkpoint; trains nothing.")
     flags = parser.parse(argv)
     check_features(flags)

@@ -1,6 +1,5 @@
 """`solo-hcsc zeroshot`: weighted KNN on another data set than that of pretraining, without training."""
 
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.progress import note
 from solo_hcsc.runs.results import Invocation
+from solo_hcsc.settings import Settings
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -56,7 +56,7 @@ def pretrained_on(trained: Mapping[str, Any], source: ImageSource) -> bool:
     return folder.resolve() == source.folder("train").resolve()
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = knn_parser(
         "zeroshot",
         "KNN accuracy of a frozen encoder on a labelled data set that it was not pretrained on: CUB-200-2011 as it is "

@@ -49,7 +49,7 @@ def _unlabelled_loss_is_nan() -> bool:
 
 @fixes(broken=_unlabelled_loss_is_nan)
 def unlabelled_batches() -> None:
-    """With `--no_labels` every target is -1, and the mean over no target makes the whole loss NaN."""
+    """With `no_labels` every target is -1, and the mean over no target makes the whole loss NaN."""
 
     def repair(cls: type, name: str) -> None:
         original = getattr(cls, name)

@@ -1,4 +1,4 @@
-"""A gentle start from given weights: what the encoder has learnt elsewhere is not lost in the first steps."""
+"""Keep what an encoder has learnt elsewhere from being lost in the first steps."""
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
@@ -7,8 +7,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 ENCODERS = ("encoder", "momentum_encoder")
 
 
-class GentleStart(Callback):
-    """Holds the statistics of the encoders' batch norms, or in the first epochs all of the encoder, as they are.
+class FreezeEncoder(Callback):
+    """Freeze the statistics of the encoders' batch norms, or in the first epochs all of the encoder.
 
     In short runs at another image size the statistics of a batch are far from those that the weights were trained
     with, and the features of the evaluation, which uses the running ones, are lost. docs/when-hcsc.md has the figures.

@@ -1,4 +1,4 @@
-"""A run: its folder, `CHECKPOINT_DIR/METHOD/ID`, its loggers and Lightning's Trainer."""
+"""One session of Lightning's Trainer: the run's folder, `CHECKPOINT_DIR/METHOD/ID`, its loggers and callbacks."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,12 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from torch.distributed import DistNetworkError
 
 from solo_hcsc.devices import Devices
-from solo_hcsc.encoders.checkpoints import progress
-from solo_hcsc.errors import NotFinite, UserError
+from solo_hcsc.encoders.checkpoints import steps_and_time
+from solo_hcsc.errors import Ended, NotFinite, UserError
 from solo_hcsc.files import remove_abandoned
 from solo_hcsc.interrupts import is_interrupt
-from solo_hcsc.launch import is_main_process, stop
+from solo_hcsc.launch import is_main_process
+from solo_hcsc.progress import say
 from solo_hcsc.solo102 import random_string
 from solo_hcsc.tables import clock
 from solo_hcsc.training import lightning
@@ -40,12 +41,12 @@ from solo_hcsc.training.settings import Loop, Records, Wandb
 
 
 def new_folder(records: Records, method: str) -> Path:
-    """The folder of a run to be; it is not made yet."""
+    """Return the folder of a run to be; it is not made yet."""
     return records.checkpoint_dir / method / random_string()
 
 
-class Run:
-    """One training, from its settings to its last line.
+class Session:
+    """One training, from its settings to its last line: a run may take several, each going on from the last.
 
     Args:
         folder: where args.json, metrics.csv and checkpoints go.
@@ -74,7 +75,7 @@ class Run:
         self.trainer = self._checked_trainer(callbacks)
 
     def _checked_trainer(self, callbacks: list[Callback]) -> Trainer:
-        """Lightning's Trainer for these flags; writes nothing yet."""
+        """Return Lightning's Trainer for these settings; write nothing yet."""
         try:
             trainer = self._trainer(callbacks)
         except (ValueError, TypeError, MisconfigurationException) as error:
@@ -158,7 +159,7 @@ class Run:
         return loggers
 
     def begin(self, model: LightningModule) -> None:
-        """The first thing that a run writes: called after every check."""
+        """Write the first files of the run; called after every check."""
         if is_main_process():
             if self.resume is not None and self.flags.get("auto_resume"):
                 hold(self.resume.parent)  # or another process could go on from there too
@@ -167,7 +168,8 @@ class Run:
                 for run in runs.iterdir():
                     remove_abandoned(run)
         if self.resume is not None:
-            self.metrics.go_on_from(self.resume.with_name(self.metrics.file.name), steps=int(progress(self.resume)[0]))
+            steps = int(steps_and_time(self.resume)[0])
+            self.metrics.go_on_from(self.resume.with_name(self.metrics.file.name), steps)
         for logger in self.trainer.loggers:
             if isinstance(logger, WandbLogger):
                 logger.watch(model, log="gradients", log_freq=100)
@@ -192,21 +194,21 @@ class Run:
             raise
 
     def fit(self, model: LightningModule, train: Any, val: Any) -> None:
-        """Trains; a signal, a disk that fails on the way, or a NaN to cluster ends the run with the reason."""
+        """Train; raise the reason where a signal, a disk that fails, or a NaN to cluster ends the run."""
         try:
             self.trainer.fit(model, train, val, ckpt_path=self.resume, weights_only=True)
         except BaseException as error:
-            self._say_why(error)
+            self._explain(error)
             raise
         finally:
             let_go()
 
-    def _say_why(self, error: BaseException) -> None:
-        """Ends this process, or raises a UserError, if the user is to know no more than the reason."""
+    def _explain(self, error: BaseException) -> None:
+        """Raise another error if the user is to know no more than the reason."""
         if isinstance(error, SIGTERMException):
-            stop(f"terminated; {self.checkpoints.rescue()}", 143)
+            raise Ended(f"terminated; {self.checkpoints.rescue()}", 143) from error
         if is_interrupt(error):  # which Lightning makes a SystemExit
-            stop(f"interrupted; {self.checkpoints.rescue()}", 130)
+            raise KeyboardInterrupt(f"interrupted; {self.checkpoints.rescue()}") from error
         if isinstance(error, NotFinite):
             bad = f"the embeddings of {error.rows} of {error.of} images to cluster are NaN or infinite"
             raise UserError(f"{bad}; {self.checkpoints.rescue()}; {AGAINST_NAN}") from error
@@ -217,9 +219,7 @@ class Run:
             raise UserError(f"{where}: {error.strerror}; {self.checkpoints.rescue()}") from error
 
     def report(self, started: float, next_step: str, warnings: Sequence[str] = ()) -> None:
-        """The last lines of a run: what stands against it, where things are and what to try next."""
-        if not is_main_process():
-            return
+        """Say what stands against the run, where things are and what to try next."""
         lines = [
             f"done in {clock(time.monotonic() - started)}",
             f"  checkpoint  {self.checkpoints.last or 'none: no epoch was finished'}",
@@ -229,11 +229,11 @@ class Run:
         lines += [f"  warning     {text}" for text in warnings]
         if self.checkpoints.last:
             lines.append(f"  next        {next_step}")
-        print("\n".join(lines), flush=True)
+        say("\n".join(lines))
 
 
 def batches_per_epoch(flag: str, images: int, batch_size: int, devices: Devices, loop: Loop) -> int:
-    """Of each process; the framework drops a last one that is not full. `flag`: where the images come from."""
+    """Return the full batches of each process; `flag` is the setting that the images come from, for a message."""
     share = images // devices.processes
     if share < batch_size:
         several = devices.processes > 1

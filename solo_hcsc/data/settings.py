@@ -1,0 +1,74 @@
+"""Settings that choose images, and refusals of those that do not go together."""
+
+from pathlib import Path
+
+from solo_hcsc.data.augmentation import OWN_SIZE
+from solo_hcsc.data.source import DATASETS, IMAGENET_MEAN, IMAGENET_STD
+from solo_hcsc.errors import ArgumentError
+from solo_hcsc.files import check_readable
+from solo_hcsc.settings import ONE, POSITIVE, POSITIVE_SHARE, Setting, Settings
+
+SKIP_UNREADABLE = (
+    "leave out images that cannot be read and list them at the end, instead of stopping at the first one; in training "
+    "the next image replaces each of them"
+)
+
+
+def class_level(text: str) -> int | str:
+    """Parse `leaf`, or a number of folders from 1."""
+    if text != "leaf" and not (text.isdecimal() and int(text) > 0):
+        raise ArgumentError(f"{text!r} is neither a number from 1 nor leaf")
+    return text if text == "leaf" else int(text)
+
+
+_LEVEL = "which folder is an image's class: 1, the first below `train_dir`, 2 the second, ..., or leaf, the last"
+_NORMALISING = "for normalising (all but cifar, stl10 and imagenet)"
+IMAGES = (
+    Setting("dataset", DATASETS, None, None, "which data set"),
+    Setting("data_dir", Path, Path("datasets"), None, "folder that holds the data sets"),
+    Setting("train_dir", Path, None, None, "training images, below `data_dir`"),
+    Setting("val_dir", Path, None, None, "validation images, below `data_dir`"),
+    Setting("class_level", class_level, None, None, f"{_LEVEL}; 1 if not given"),
+    Setting("dali", bool, False, None, "decode and augment with NVIDIA DALI (folders and lists of images)"),
+    Setting("dali_device", str, "gpu", None, "where DALI works: gpu or cpu"),
+    Setting("no_labels", bool, False, None, "the training folder holds images without class folders"),
+    Setting("skip_unreadable", bool, False, None, SKIP_UNREADABLE),
+    Setting("mean", float, list(IMAGENET_MEAN), None, f"channel means {_NORMALISING}"),
+    Setting("std", float, list(IMAGENET_STD), POSITIVE, f"channel deviations {_NORMALISING}"),
+)
+EVALUATED_SIZE = Setting("crop_size", int, [224], ONE, f"side of the images in pixels; {OWN_SIZE}")
+PRETRAINED_ON = (
+    Setting("data_fraction", float, 1.0, POSITIVE_SHARE, "train on this share of the images, drawn with `seed`"),
+    Setting(
+        "label_hierarchy",
+        Path,
+        None,
+        None,
+        "a text file of lines `child: parent`, which `oracle_labels` of hcsc takes the upper levels from; nothing else "
+        "reads labels",
+    ),
+)
+
+
+def check_colours(settings: Settings) -> None:
+    """Refuse means or deviations that are not one for each colour."""
+    for name in ("mean", "std"):
+        if len(getattr(settings, name)) != 3:
+            raise ArgumentError(f"`{name}`: give three values, one for each colour")
+
+
+def check_skipping(settings: Settings) -> None:
+    """Refuse `skip_unreadable` where images are not read one by one from files."""
+    if settings.skip_unreadable and settings.dali:
+        raise ArgumentError("`skip_unreadable`: `dali` cannot skip images; leave out one of them")
+    if settings.skip_unreadable and settings.dataset in ("cifar10", "cifar100", "stl10"):
+        raise ArgumentError(
+            f"`skip_unreadable` is for folders of images, not `dataset` {settings.dataset}; leave it out"
+        )
+
+
+def check_label_hierarchy(settings: Settings) -> None:
+    """Refuse a `label_hierarchy` that cannot be read."""
+    if settings.label_hierarchy is not None:
+        name = f"`label_hierarchy` {settings.label_hierarchy}"
+        check_readable(settings.label_hierarchy, name, "give a text file of lines `child: parent`")
