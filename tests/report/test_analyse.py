@@ -19,14 +19,13 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.clusters import same_class_share
-from solo_hcsc.evaluation.features import choose_labels, same_data
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
 from solo_hcsc.report import charts, figures, maps, negatives, prototypes
 from solo_hcsc.report.gallery import Thumbnails
 from solo_hcsc.runs.encoders import load_tree
-from solo_hcsc.runs.images import evaluated_images
+from solo_hcsc.runs.images import choose_labels, evaluated_images, same_data
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --points 30 --queries 2".split()
 MAPS = ["tsne_class", "tsne_cluster", "umap_class", "umap_cluster"]
