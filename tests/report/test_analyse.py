@@ -24,8 +24,8 @@ from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.hcsc.selection import instance_keep_probability
 from solo_hcsc.report import charts, figures, maps, negatives, prototypes
 from solo_hcsc.report.gallery import Thumbnails
-from solo_hcsc.runs.encoders import load_tree
 from solo_hcsc.runs.images import choose_labels, evaluated_images, same_data
+from solo_hcsc.runs.methods import load_tree
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu --points 30 --queries 2".split()
 MAPS = ["tsne_class", "tsne_cluster", "umap_class", "umap_cluster"]

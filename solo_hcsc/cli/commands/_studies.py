@@ -81,7 +81,7 @@ def checked(name: str, words: Sequence[str]) -> CheckedRow:
 
 def training_images(source: "ImageSource") -> int:
     """Return how many training images there are."""
-    from solo_hcsc.solo102.datasets import one_split
+    from solo_hcsc.data.sets import one_split
 
     with redirect_stdout(StringIO()):  # each run says what it finds in the folders
         return len(one_split(source, "train"))  # type: ignore[arg-type]
@@ -226,8 +226,8 @@ def check_test_images(flags: Settings, first: Settings) -> None:
 def check_images(flags: Settings, first: Settings) -> None:
     """Refuse other images than those of the folder's runs, before any training."""
     from solo_hcsc.data.folders import fingerprint
+    from solo_hcsc.data.sets import one_split
     from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.solo102.datasets import one_split
     from solo_hcsc.study.runner import check_same_images
 
     source = ImageSource.of_flags(first).located(needs_val=True)

@@ -6,21 +6,21 @@ without them.
 """
 
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen, check_label_hierarchy
+from solo_hcsc.cli.flags import add_feature_flags, add_split_flags, add_wandb_flags, check_frozen
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.data.settings import check_label_hierarchy
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.runs.images import choose_labels, same_data
 from solo_hcsc.runs.results import Invocation
-from solo_hcsc.settings import Bound, at_least, take
+from solo_hcsc.settings import Bound, Settings, at_least, take
 from solo_hcsc.training.settings import Wandb, check_wandb
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def look(
-    subject: "Analysed", flags: Namespace, history: "Curves", knows_chance: bool
+    subject: "Analysed", flags: Settings, history: "Curves", knows_chance: bool
 ) -> "tuple[Analysed, list[Picture], dict[str, Any]]":
     """Draw all pictures and return the numbers behind them; `knows_chance`: the history is of the same classes.
 
@@ -227,7 +227,7 @@ def main_numbers(numbers: dict[str, Any]) -> dict[str, float]:
     return summary
 
 
-def parse(argv: Sequence[str]) -> Namespace:
+def parse(argv: Sequence[str]) -> Settings:
     parser = Parser(
         "analyse",
         "Pictures of what a run has learnt. HCSC: its prototypes, its left-out negatives, and the agreement of both "

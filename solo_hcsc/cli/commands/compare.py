@@ -61,8 +61,8 @@ def run(argv: Sequence[str]) -> None:
 
 def searching(flags: Settings, rows: Sequence[CheckedRow]) -> "EqualSearch":
     """Prepare the trials of `--search`; refuse those that held-out training images would not judge."""
+    from solo_hcsc.data.sets import one_split
     from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.solo102.datasets import one_split
     from solo_hcsc.study.search import Circumstances, EqualSearch, Searched, import_optuna, space_of
 
     first = rows[0].flags
