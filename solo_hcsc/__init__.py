@@ -37,8 +37,12 @@ if TYPE_CHECKING:
     from solo_hcsc.study.ablate import ablate
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
+    from solo_hcsc.trees.building import build_tree
+    from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
+    from solo_hcsc.trees.tree import Tree
 
 __all__ = [
     "HCSC",
@@ -58,11 +62,13 @@ __all__ = [
     "RunTree",
     "SelectiveCoding",
     "Spread",
+    "Tree",
     "__version__",
     "ablate",
     "alignment",
     "analyse",
     "build_hierarchy",
+    "build_tree",
     "clustering",
     "compare",
     "dead_dimensions",
@@ -72,6 +78,8 @@ __all__ = [
     "export",
     "features_of",
     "fewlabels",
+    "find_duplicates",
+    "find_outliers",
     "knn",
     "linear",
     "linear_on_images",
@@ -111,6 +119,11 @@ _ROOMS = {
     "evaluation.budgets": ("fewlabels",),
     "evaluation.clusters": ("clustering",),
     "report.explore": ("explore",),
+    "trees.building": ("build_tree",),
+    "trees.tree": ("Tree",),
+    "trees.duplicates": ("find_duplicates",),
+    "trees.outliers": ("find_outliers",),
+    "training.pretraining": ("pretrain",),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
     "evaluation.detection": ("detect",),

@@ -26,9 +26,11 @@ from solo_hcsc.data.images import OrSkipped, Skipped, SkipUnreadable, Unreadable
 from solo_hcsc.data.loaders import Loading, ResumableLoader
 from solo_hcsc.data.pascal import CLASSES, find_folder, read_boxes
 from solo_hcsc.data.source import check_folder
+from solo_hcsc.data.views import trained_colours
 from solo_hcsc.devices import Devices, resolve_devices
 from solo_hcsc.encoders.checkpoints import load_checkpoint, weights_in
 from solo_hcsc.encoders.loading import Encoder, load_encoder
+from solo_hcsc.encoders.make import make_encoder
 from solo_hcsc.encoders.recorded import EVALUATION
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detecting import Detections, Place, find_objects, set_batch_norm
@@ -43,8 +45,6 @@ from solo_hcsc.progress import say
 from solo_hcsc.quiet import hushed
 from solo_hcsc.runs.results import Invocation, Result
 from solo_hcsc.settings import Settings, take
-from solo_hcsc.solo102 import make_encoder
-from solo_hcsc.solo102.datasets import trained_colours
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.detection import DetectorTraining, Schedule
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags

@@ -3,15 +3,12 @@
 Shapes: `N` images, `D` embedding size, `L` levels of a tree.
 """
 
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.vectors import as_clusters, as_vectors
 
@@ -54,8 +51,8 @@ def as_labelled(value: Any, argument: str) -> Labelled:
     """Return images with their labels; those without a label are left out.
 
     Args:
-        value: `Embeddings` with labels, or the path of such; or a pair of vectors (N, D) and labels (N,), arrays,
-            tensors or lists, where labels are whole numbers, -1 for none, or names, None for none.
+        value: `Embeddings` with labels; or a pair of vectors (N, D) and labels (N,), arrays, tensors or lists, where
+            labels are whole numbers, -1 for none, or names, None for none.
         argument: what the caller's argument is called, for the message.
 
     Example:
@@ -66,8 +63,6 @@ def as_labelled(value: Any, argument: str) -> Labelled:
     if isinstance(value, Labelled):
         return value
     clusters, classes = None, None
-    if isinstance(value, str | os.PathLike):
-        value = Embeddings.load(Path(value))
     if isinstance(value, tuple | list) and len(value) == 2:
         vectors, labels = value
     elif getattr(value, "labels", None) is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from solo_hcsc.data.folders import classes_of
+from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import ArgumentError
@@ -24,7 +25,6 @@ from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, Result, column, named_accuracies, shown_accuracies
 from solo_hcsc.settings import Settings
 from solo_hcsc.solo102 import LinearModel, accuracy_at_k
-from solo_hcsc.solo102.datasets import evaluation_sets
 
 BATCH = 256
 UNUSED_RATE = 0.3  # solo-learn's default, which a sweep's model is made with

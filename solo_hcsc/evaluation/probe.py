@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from solo_hcsc.data.images import Skipped, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.loaders import EpochSampler, Loading, Place, ResumableLoader, split_place
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.devices import resolve_devices
 from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.encoders.recorded import EVALUATION
@@ -26,7 +27,6 @@ from solo_hcsc.progress import note, say
 from solo_hcsc.runs.results import Invocation, Result, describe_data
 from solo_hcsc.settings import Settings, take
 from solo_hcsc.solo102 import LinearModel
-from solo_hcsc.solo102.datasets import evaluation_transforms
 from solo_hcsc.solo102.settings import for_framework, linear_settings, resolve_dali
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.resume import check_same_flags, find_resume

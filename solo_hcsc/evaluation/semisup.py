@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import Dataset, Subset
 
 from solo_hcsc.data.folders import classes_of, files_and_labels, labels_of
+from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.evaluation.models import FineTuned
@@ -19,7 +20,6 @@ from solo_hcsc.quiet import hushed
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, Result, column, shown_accuracies
 from solo_hcsc.settings import Settings
-from solo_hcsc.solo102.datasets import evaluation_sets
 
 
 def semisup(weights: Any, train: Any = None, val: Any = None, **settings: Any) -> Result:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # these need torch, which a summary of results does without
 
     from solo_hcsc.data.images import Skipped
     from solo_hcsc.data.source import ImageSource
-    from solo_hcsc.runs.encoders import Encoder
+    from solo_hcsc.encoders.loading import Encoder
 
 _PACKAGES = (
     *("solo_hcsc", "solo-learn", "torch", "torchvision", "pytorch-lightning", "torchmetrics", "timm", "numpy"),

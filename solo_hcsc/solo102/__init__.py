@@ -5,9 +5,9 @@
 """
 
 from solo_hcsc.solo102 import repairs  # first: without it `import solo` fails
-from solo_hcsc.solo102.encoders import make_encoder
+from solo_hcsc.solo102.encoders import BaseMethod  # which takes timm's models, too
 from solo_hcsc.solo102.linear import LinearModel
-from solo_hcsc.solo102.names import BaseMethod, WeightedKNNClassifier, accuracy_at_k, random_string
+from solo_hcsc.solo102.names import WeightedKNNClassifier, accuracy_at_k, random_string
 from solo_hcsc.solo102.registry import load_methods
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "WeightedKNNClassifier",
     "accuracy_at_k",
     "load_methods",
-    "make_encoder",
     "random_string",
     "repairs",
 ]

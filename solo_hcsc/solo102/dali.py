@@ -30,10 +30,11 @@ from solo_hcsc.data.folders import files_and_labels
 from solo_hcsc.data.images import DECODING_ERRORS, UnreadableImage, read_image
 from solo_hcsc.data.loaders import Loading, Resumable, derive_seed, epoch_order
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.errors import on_one_line
 from solo_hcsc.methods.learner import CentreCropBatches
 from solo_hcsc.progress import say
-from solo_hcsc.solo102.datasets import Augmentation, evaluation_transforms
+from solo_hcsc.solo102.datasets import Augmentation
 
 _FORMATS = ("JPEG", "MPO", "PNG", "BMP", "PPM", "TIFF", "WEBP", "JPEG2000")  # Pillow's names of those that DALI decodes
 _OPAQUE = (".jpg", ".jpeg", ".jpe", ".jfif")  # how the names of files end that are taken as they are, unopened

@@ -10,16 +10,8 @@ from torch.utils.data import Dataset
 from torchvision import transforms
 
 from solo_hcsc.data.folders import ImagesWithoutLabels, LabelledImages, fraction, tell_listing
-from solo_hcsc.data.sets import (  # noqa: F401  some are taken from here until their callers are moved
-    centre_crops,
-    download_folder,
-    downloading,
-    evaluation_sets,
-    one_split,
-    validation_set,
-)
+from solo_hcsc.data.sets import download_folder, downloading
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.data.views import View, evaluation_transforms, trained_colours, trained_view  # noqa: F401
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""timm's models as encoders of solo-learn's methods, and the functions of `encoders/make.py` by their earlier names."""
+"""timm's models as encoders of solo-learn's methods."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -7,13 +7,7 @@ from typing import Any
 from solo.methods.base import BaseMethod
 from torch import nn
 
-from solo_hcsc.encoders.make import (  # noqa: F401  taken from here until their callers are moved
-    key_values,
-    make_encoder,
-    timm_colours,
-    timm_encoder,
-    timm_settings,
-)
+from solo_hcsc.encoders.make import timm_encoder
 from solo_hcsc.encoders.names import TIMM
 
 

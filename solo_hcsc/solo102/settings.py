@@ -10,12 +10,12 @@ from solo.args.utils import additional_setup_linear, additional_setup_pretrain
 
 from solo_hcsc.data.source import FILES, ImageSource, class_folders
 from solo_hcsc.devices import Devices
+from solo_hcsc.encoders.make import key_values, timm_settings
 from solo_hcsc.encoders.names import TIMM
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.settings import OWN
 from solo_hcsc.progress import note
 from solo_hcsc.settings import Setting, Settings, yes_or_no
-from solo_hcsc.solo102.encoders import key_values, timm_settings
 
 
 def method_rows(method: type, shared: Iterable[Setting]) -> list[Setting]:

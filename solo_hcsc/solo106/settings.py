@@ -33,7 +33,7 @@ def method_settings(cfg: DictConfig) -> dict[str, Any]:
         hint = nearest(unknown, KNOWN, "method_kwargs.") or f"it has {', '.join(KNOWN)}"
         raise UserError(f"method_kwargs.{unknown}: hcsc has no such option; {hint}")
     if given.get("oracle_labels"):
-        raise UserError("method_kwargs.oracle_labels: is for studies by solo-hcsc ablate --table ceiling; leave it out")
+        raise UserError("method_kwargs.oracle_labels: is for the ceiling of `solo-hcsc ablate`; leave it out")
     for name in aside:
         del cfg.method_kwargs[name]
     settings = {name: value for name, value in given.items() if name not in aside and value is not None}

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.progress import say
-from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.study.asked import EVALUATIONS, Evaluations, refuse_repeated, rows_of, settings_of_data
 from solo_hcsc.study.findings import choice, winner
 from solo_hcsc.study.planning import CheckedRow, Request, check_early, checked, shared_plan

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from solo_hcsc.data.folders import fingerprint
+from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.budgets import drawn_from
 from solo_hcsc.progress import unheard
 from solo_hcsc.settings import Settings
-from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.study.asked import FEWEST_TO_ANALYSE, Evaluations, by_name, check_test_images, usual
 from solo_hcsc.study.job import Job, plain
 from solo_hcsc.study.runner import Evaluation, Variant, check_same_images, finished_runs

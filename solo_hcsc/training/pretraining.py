@@ -17,20 +17,21 @@ from solo_hcsc.data.folders import Part, classes_of, fingerprint, labels_of, who
 from solo_hcsc.data.images import BACKGROUND, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.label_hierarchy import find_levels, labels_by_level
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.sets import centre_crops, validation_set
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.devices import Devices, resolve_devices
+from solo_hcsc.encoders.loading import load_initial
+from solo_hcsc.encoders.make import timm_colours
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import MissingPackage, UserError
 from solo_hcsc.hcsc.options import levels_for, longest_warmup, options_in
 from solo_hcsc.methods.settings import check_method
 from solo_hcsc.progress import note, say, unheard
 from solo_hcsc.quiet import hushed
-from solo_hcsc.runs.encoders import load_initial
 from solo_hcsc.runs.run import Run, open_run
 from solo_hcsc.settings import Settings, settle, take
 from solo_hcsc.solo102 import load_methods
-from solo_hcsc.solo102.datasets import Augmentation, centre_crops, pretraining_set, validation_set
-from solo_hcsc.solo102.encoders import timm_colours
+from solo_hcsc.solo102.datasets import Augmentation, pretraining_set
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.solo102.settings import for_framework, method_rows, pretraining_settings, resolve_dali
 from solo_hcsc.training.callbacks import TellUnreadable

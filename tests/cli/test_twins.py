@@ -4,8 +4,8 @@ import torch
 from tiny import only
 
 from solo_hcsc.encoders.checkpoints import load_checkpoint, weights_in
+from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.encoders.twins import without_twins
-from solo_hcsc.runs.encoders import load_encoder
 from solo_hcsc.training.saving import WholeFiles
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from tiny import SMALL, only, run_here
 
 from solo_hcsc.data.folders import LabelledImages, short_names
-from solo_hcsc.runs.encoders import load_encoder
+from solo_hcsc.encoders.loading import load_encoder
 
 HCSC = "--method hcsc --min_cluster_size 2 --queue_size 16 --limit_val_batches 0".split()
 LEAVES = ["Fruit/Apple/Gala", "Fruit/Apple/Pink", "Fruit/Mango", "Milk/Oat/Bio"]

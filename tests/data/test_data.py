@@ -12,8 +12,10 @@ from tiny import SMALL, make_images, run_here
 from solo_hcsc.cli.commands import knn, pretrain
 from solo_hcsc.data.digits import lay_out_digits
 from solo_hcsc.data.folders import ImagesWithoutLabels, fraction
+from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
-from solo_hcsc.solo102.datasets import Augmentation, evaluation_sets, evaluation_transforms, pretraining_set
+from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.solo102.datasets import Augmentation, pretraining_set
 
 
 def custom_source(images: Path) -> ImageSource:

@@ -17,10 +17,10 @@ from tiny import SMALL, make_images, only, run, run_here, where
 from solo_hcsc.cli.commands.pretrain import parse
 from solo_hcsc.data.folders import ImagesWithoutLabels
 from solo_hcsc.data.images import SkipUnreadable, UnreadableFiles, UnreadableImage, list_images, read_image
+from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import method_names
-from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.training.pretraining import Work, prepare, resolve
 
 MOCO = "--method mocov2plus --queue_size 16 --proj_hidden_dim 16 --max_epochs 1".split()

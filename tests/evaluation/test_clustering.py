@@ -20,17 +20,17 @@ from trees import checkpoint_of, raw_embeddings, spread_prototypes
 
 from solo_hcsc.cli.commands.clustering import parse
 from solo_hcsc.data import label_hierarchy
+from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation import analysed
 from solo_hcsc.evaluation import clusters as scores_of_clusters
 from solo_hcsc.evaluation.analysed import Analysed
 from solo_hcsc.evaluation.clusters import agreement, clustering, clusters_for, compare_tree, score_kmeans
-from solo_hcsc.runs.encoders import load_tree
+from solo_hcsc.runs.methods import load_tree
 from solo_hcsc.runs.results import Result
 from solo_hcsc.runs.run import open_run
 from solo_hcsc.settings import take
-from solo_hcsc.solo102.datasets import one_split
 from solo_hcsc.tables import score
 from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
 

@@ -17,6 +17,8 @@ from torch import nn
 
 from solo_hcsc.data.views import View
 from solo_hcsc.encoders.export import Exportable, export
+from solo_hcsc.encoders.loading import Encoder
+from solo_hcsc.encoders.make import make_encoder
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.detecting import at_size
 from solo_hcsc.evaluation.detector import (
@@ -28,8 +30,6 @@ from solo_hcsc.evaluation.detector import (
     feature_maps,
     make_detector,
 )
-from solo_hcsc.runs.encoders import Encoder
-from solo_hcsc.solo102 import make_encoder
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

@@ -74,7 +74,7 @@ def test_what_knn_cannot_take_is_named(name, value):
 
 ALONE = """
 import sys
-for name in ("solo", "pytorch_lightning", "lightning", "timm"):
+for name in ("solo", "pytorch_lightning", "lightning"):
     sys.modules[name] = None  # cannot be imported
 import numpy as np
 import solo_hcsc as sh

@@ -13,13 +13,14 @@ from untrained import untrained_run
 from solo_hcsc.data.sets import download_folder
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.checkpoints import find_checkpoint
+from solo_hcsc.encoders.loading import load_encoder
+from solo_hcsc.encoders.make import make_encoder
 from solo_hcsc.encoders.recorded import recorded_flags
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS
-from solo_hcsc.runs.encoders import load_encoder, load_method, load_tree
+from solo_hcsc.runs.methods import load_method, load_tree
 from solo_hcsc.runs.run import open_run
 from solo_hcsc.runs.solo_learn import export_run
-from solo_hcsc.solo102 import make_encoder
 
 CPU = ["--accelerator", "cpu", "--num_workers", "0"]
 

@@ -14,7 +14,7 @@ from tiny import ROOT, SMALL, only, run_here
 from torch import nn
 
 from solo_hcsc.cli.commands.pretrain import parse
-from solo_hcsc.runs.encoders import load_encoder, load_initial
+from solo_hcsc.encoders.loading import load_encoder, load_initial
 from solo_hcsc.training.pretraining import begin_from_weights, prepare, resolve
 
 TINY = "timm/test_efficientnet"

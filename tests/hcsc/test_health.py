@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from PIL import Image
 from tiny import SMALL, run_here, where
 
+from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.health import Health, Sign, collapse_in_tree, collapse_of, of_epoch, of_tree
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.methods import learner
-from solo_hcsc.runs.encoders import load_encoder
 
 HCSC = "--method hcsc --min_cluster_size 2 --queue_size 16 --proto_warmup_epochs 1 --max_epochs 3".split()
 UNCHANGED = "--color_jitter_prob 0 --gray_scale_prob 0 --gaussian_prob 0 --min_scale 1".split()

@@ -12,9 +12,9 @@ import torch
 from tiny import ROOT, SMALL, only, run_here
 
 from solo_hcsc.cli.commands import knn
+from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.settings import take
-from solo_hcsc.solo102.datasets import evaluation_sets
 
 SCRIPT = ROOT / "scripts" / "data" / "cifar10.py"
 SPEC = spec_from_file_location("cifar10", SCRIPT)

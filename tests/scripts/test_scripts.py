@@ -16,14 +16,15 @@ from tiny import ROOT, only, run_here
 from solo_hcsc.cli.commands import ablate, compare, detect, fewlabels, knn, pretrain
 from solo_hcsc.data.digits import lay_out_digits
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.evaluation.features import extract
 from solo_hcsc.evaluation.knn import accuracies
 from solo_hcsc.hcsc.options import options_in
-from solo_hcsc.runs.encoders import load_encoder
 from solo_hcsc.settings import take
 from solo_hcsc.solo102 import BaseMethod
-from solo_hcsc.solo102.datasets import evaluation_sets, evaluation_transforms
 from solo_hcsc.solo102.repairs.fix import bare_method
 from solo_hcsc.study.study import check_alike
 from solo_hcsc.study.tables import TABLES, chosen_rows

@@ -20,13 +20,15 @@ from torch.utils.data import Dataset
 from torchvision.models import resnet18
 
 import solo_hcsc.__main__
+from solo_hcsc.data import sets
 from solo_hcsc.data.folders import files_and_labels
 from solo_hcsc.data.images import UnreadableImage
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.errors import UserError
-from solo_hcsc.solo102 import datasets
-from solo_hcsc.solo102.datasets import Augmentation, evaluation_sets, evaluation_transforms, pretraining_set
+from solo_hcsc.solo102.datasets import Augmentation, pretraining_set
 from solo_hcsc.solo102.method import HCSC
 
 pytest.importorskip("nvidia.dali")
@@ -189,7 +191,7 @@ def photographs(tmp_path_factory) -> Path:
 
 def both_loaders(train_set: Dataset, source: ImageSource, indexes: Sequence[int]) -> Iterator[list[torch.Tensor]]:
     """Batches of centre crops, by the default loader and by DALI."""
-    yield list(datasets.centre_crops(train_set, source, Loading(batch_size=4, num_workers=0))(indexes))
+    yield list(sets.centre_crops(train_set, source, Loading(batch_size=4, num_workers=0))(indexes))
     yield list(dali.centre_crops(train_set, source, DECODING)(indexes))
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from tiny import SMALL, only, run_here
 
+from solo_hcsc.encoders.loading import load_encoder
+from solo_hcsc.encoders.make import make_encoder, timm_settings
 from solo_hcsc.errors import UserError
-from solo_hcsc.runs.encoders import load_encoder, load_method
-from solo_hcsc.solo102 import make_encoder
-from solo_hcsc.solo102.encoders import timm_settings
+from solo_hcsc.runs.methods import load_method
 
 VIT = "--encoder timm/vit_tiny_patch16_224 --encoder_args embed_dim=24 depth=2 num_heads=3 patch_size=8".split()
 CONVOLUTIONS = ["--encoder", "timm/test_efficientnet"]

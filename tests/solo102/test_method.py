@@ -16,7 +16,7 @@ from solo_hcsc.hcsc.coding import SelectiveCoding
 from solo_hcsc.hcsc.queue import KeyMemory
 from solo_hcsc.methods import learner
 from solo_hcsc.methods.learner import spread
-from solo_hcsc.runs.encoders import load_method
+from solo_hcsc.runs.methods import load_method
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.training.pretraining import prepare, resolve
 

@@ -12,9 +12,10 @@ from tiny import only, run, run_here
 from untrained import untrained_run
 
 from solo_hcsc.encoders.checkpoints import find_checkpoint
+from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.errors import UserError
 from solo_hcsc.methods.names import METHODS
-from solo_hcsc.runs.encoders import load_encoder, load_method, load_projector, load_tree
+from solo_hcsc.runs.methods import load_method, load_projector, load_tree
 
 pytestmark = pytest.mark.checkout
 CPU = "devices='1' strategy=auto accelerator=cpu precision=32-true ++sync_batchnorm=False data.num_workers=0"

@@ -91,7 +91,7 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
         ("2", "method_kwargs.temperature 0.3: the checkpoint to resume from was trained with 0.2; give that, or start"),
         ("2", "method_kwargs.query_cluster cosine: the checkpoint to resume from was trained with assignment"),
         ("2", "method_kwargs.tempreature: hcsc has no such option; did you mean method_kwargs.temperature?"),
-        ("2", "method_kwargs.oracle_labels: is for studies by solo-hcsc ablate --table ceiling; leave it out"),
+        ("2", "method_kwargs.oracle_labels: is for the ceiling of `solo-hcsc ablate`; leave it out"),
         ("0", ""),
         ("2", "method_kwargs.pred_hidden_dim: hcsc has no such option; did you mean method_kwargs.proj_hidden_dim?"),
         ("2", "method_kwargs.proj_output_dim abc: must be a whole number greater than 0"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from checkout.conftest import STAND_IN
+from solo106.conftest import STAND_IN
 
 PROBE = """
 import json

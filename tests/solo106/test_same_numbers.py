@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning
 import torch
-from checkout import steps
+from solo106 import steps
 from torch.utils.data import DataLoader, Subset
 
 from solo_hcsc.data.folders import CentreCrops
