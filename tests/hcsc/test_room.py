@@ -5,13 +5,16 @@ import sys
 
 CODE = """
 import importlib, pkgutil, sys
+blocked = ["solo", "pytorch_lightning", "lightning", "torchmetrics", "torchvision", "timm", "PIL", "sklearn", "wandb"]
+sys.modules |= dict.fromkeys(blocked)  # as if they were not installed
 import solo_hcsc.hcsc as room
 for module in pkgutil.iter_modules(room.__path__, "solo_hcsc.hcsc."):
     importlib.import_module(module.name)
-others = {name for name in sys.modules if name.startswith("solo_hcsc.")} - {"solo_hcsc.version"}
-others = {name for name in others if not name.startswith("solo_hcsc.hcsc")}
-others |= {"solo", "pytorch_lightning", "torchvision", "timm"} & sys.modules.keys()
-sys.exit(", ".join(sorted(others)) or 0)
+others = {name for name in sys.modules if name.startswith("solo_hcsc.") and not name.startswith("solo_hcsc.hcsc")}
+from solo_hcsc import Options, SelectiveCoding, build_hierarchy
+import torch
+build_hierarchy(torch.randn(40, 4), Options(num_prototypes=(4, 2), min_cluster_size=1))
+sys.exit(", ".join(sorted(others - {"solo_hcsc.version", "solo_hcsc.errors"})) or 0)
 """
 
 
