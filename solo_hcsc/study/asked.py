@@ -106,4 +106,4 @@ def check_test_images(test_dir: Path | None, first: Settings) -> None:
         raise ArgumentError(
             f"`test_dir` {test_dir}: is for `dataset` custom; {first.dataset} has test images of its own"
         )
-    check_folder("`test_dir`", first.data_dir / test_dir)
+    check_folder("test_dir", first.data_dir / test_dir)

@@ -23,7 +23,7 @@ def run(argv: Sequence[str]) -> None:
     trained = files.settings
     seen = {name: value for name, value in trained.items() if name in ("crop_size", "mean", "std")}  # no folders
     if flags.dataset == "cub":
-        check_folder("--data_dir", flags.data_dir)
+        check_folder("data_dir", flags.data_dir)
     source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
     from solo_hcsc.evaluation.knn import zeroshot
