@@ -49,12 +49,16 @@ def write_export(
         card: writes a model card, which goes beside the file; none if not given.
     """
     check_place(out, format)
-    trained = checkpoint.recorded
-    if role_of(trained) == EVALUATION:
-        source = trained.get("pretrained_feature_extractor", "which its args.json names")
-        raise UserError(f"{checkpoint.path}: the checkpoint of an evaluation; give that of pretraining, {source}")
-    asked = Exportable(encoder, trained.get("method") or method)
+    refuse_evaluation(checkpoint)
+    asked = Exportable(encoder, checkpoint.recorded.get("method") or method)
     return (_write_run if format == EXPORTED_RUN else _write_file)(checkpoint, asked, out, format, card)
+
+
+def refuse_evaluation(checkpoint: Checkpoint) -> None:
+    """Refuse the checkpoint of an evaluation, whose encoder is another run's."""
+    if role_of(checkpoint.recorded) == EVALUATION:
+        source = checkpoint.recorded.get("pretrained_feature_extractor", "which its args.json names")
+        raise UserError(f"{checkpoint.path}: the checkpoint of an evaluation; give that of pretraining, {source}")
 
 
 def _write_file(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:

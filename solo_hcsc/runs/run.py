@@ -20,7 +20,7 @@ from solo_hcsc.encoders.loading import Encoder, check_arguments, encoder_in, is_
 from solo_hcsc.encoders.recorded import RunFiles, find_run
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.kmeans import import_faiss
-from solo_hcsc.runs.exporting import write_export
+from solo_hcsc.runs.exporting import refuse_evaluation, write_export
 from solo_hcsc.runs.images import choose_labels, embedded_images
 from solo_hcsc.runs.results import Invocation, Result, beside, read_metrics, results_of
 from solo_hcsc.settings import Settings
@@ -232,6 +232,7 @@ class Run:
             format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
             method: what trained foreign weights, for the file's metadata.
         """
+        refuse_evaluation(self.content)  # before its encoder is looked for
         return write_export(self.encoder, self.content, Path(path), format, method).path
 
     def _source(

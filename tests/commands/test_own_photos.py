@@ -217,7 +217,7 @@ def test_classifier_is_no_encoder(leaf_run, tmp_path, refused, capfd):
     run_here("linear", "--pretrained_feature_extractor", leaf_run, *flags, "--checkpoint_dir", tmp_path)
     capfd.readouterr()
     error = refused("knn", "--pretrained_feature_extractor", only(tmp_path, "*.ckpt"))
-    assert f"the classifier of an evaluation, without its encoder; give that one, {leaf_run}" in error
+    assert f"the classifier of an evaluation and no encoder; give the encoder's checkpoint, {leaf_run}" in error
 
 
 def test_every_misspelt_flag_is_named(refused):

@@ -8,7 +8,9 @@ import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
 
+from solo_hcsc import progress
 from solo_hcsc.cli.commands.pretrain import parse
+from solo_hcsc.cli.terminal import Terminal
 from solo_hcsc.data import folders
 from solo_hcsc.data.images import read_image
 from solo_hcsc.hcsc import coding, instances
@@ -336,6 +338,7 @@ def test_images_of_one_class_train(tmp_path):
 
 def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, capsys):
     monkeypatch.setattr(learner, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
+    monkeypatch.setattr(progress, "_reporter", Terminal())
     prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2"])))
     assert "what HCSC keeps of 36 images takes 0.0 GB in every process and checkpoint" in capsys.readouterr().err
     prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"])))

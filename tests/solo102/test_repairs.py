@@ -24,7 +24,7 @@ import solo_hcsc
 
 warnings.simplefilter("ignore")
 folder = Path(solo_hcsc.__file__).parent
-for name in ("framework", "repairs"):  # as packages without their __init__, which applies every repair
+for name in ("solo102", "repairs"):  # as packages without their __init__, which applies every repair
     folder = folder / name
     package = types.ModuleType(".".join(["solo_hcsc", *folder.relative_to(Path(solo_hcsc.__file__).parent).parts]))
     package.__path__ = [str(folder)]

@@ -18,10 +18,11 @@ def run(argv: Sequence[str]) -> None:
     files = find_run(flags.run)
 
     from solo_hcsc.report.card import write_card
-    from solo_hcsc.runs.exporting import write_export
+    from solo_hcsc.runs.exporting import refuse_evaluation, write_export
     from solo_hcsc.runs.run import Run
 
     opened = Run(files, flags.encoder, flags.encoder_args, flags.crop_size)
+    refuse_evaluation(opened.content)
     card = partial(write_card, data_license=flags.data_license)
     written = write_export(opened.encoder, opened.content, flags.out, flags.format, flags.method, card)
     print(opened.encoder.taken)

@@ -22,5 +22,8 @@ def run(argv: Sequence[str]) -> None:
     files = " and ".join(map(str, found.save(flags.folder)))
     shown = found.table(None if flags.wide else columns())
     print(shown)
+    if "warnings" not in shown.splitlines()[0].split():
+        for text in dict.fromkeys(row.warnings for row in found.rows if row.warnings):
+            print(f"warning: {text}")
     missing = [name for name in HEADER if name not in shown.splitlines()[0].split()]
     print(f"--wide also shows {', '.join(missing)}\nall columns are in {files}" if missing else f"also as {files}")
