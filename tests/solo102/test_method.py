@@ -9,7 +9,7 @@ import torch
 from tiny import SMALL, make_images, only, run_here
 
 from solo_hcsc.cli.commands.pretrain import parse
-from solo_hcsc.data import folders
+from solo_hcsc.data import images as image_files
 from solo_hcsc.data.images import read_image
 from solo_hcsc.hcsc import coding, instances
 from solo_hcsc.hcsc.coding import SelectiveCoding
@@ -217,7 +217,7 @@ def test_first_batch_comes_after_reading_no_more_images_than_it_has(per_class, m
     """Nothing at the start grows with the data set, but listing the files."""
     make_images(tmp_path / "train", classes=2, per_class=per_class)
     opened, before = [], []
-    monkeypatch.setattr(folders, "read_image", lambda path: opened.append(path) or read_image(path))
+    monkeypatch.setattr(image_files, "read_image", lambda path: opened.append(path) or read_image(path))
     step = HCSC.training_step
     monkeypatch.setattr(
         HCSC, "training_step", lambda self, batch, i: (before.append(len(opened)), step(self, batch, i))[1]
