@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from solo_hcsc.errors import MissingPackage
 
 EXTRAS = {  # what to look for, and what to call it
+    "fast": {"cv2": "OpenCV"},
     "report": {"jinja2": "Jinja2", "markupsafe": "MarkupSafe", "matplotlib": "Matplotlib"},
     "tables": {"pandas": "pandas", "pyarrow": "PyArrow"},
     "wandb": {"wandb": "wandb"},

@@ -10,6 +10,8 @@ from tiny import SMALL, give_memory_back, make_images, resident, run_here
 from torchvision.models import resnet18
 
 import solo_hcsc.solo102  # noqa: F401  repairs solo-learn for the tests that use it directly
+from solo_hcsc import progress
+from solo_hcsc.cli.terminal import Terminal
 
 _LONGEST = ("test_twenty_kills", "test_quickstarts_recipe")
 
@@ -127,3 +129,9 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         return lines[0]
 
     return call
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print what the library tells, as the command line does."""
+    monkeypatch.setattr(progress, "_reporter", Terminal())

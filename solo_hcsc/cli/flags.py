@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.cli.parser import FLAGS, Parser, in_flags
-from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, check_colours, check_skipping
+from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, WORKERS, check_colours, check_skipping
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.protocols import CHECKPOINT, check_checkpoint, check_labelled
 from solo_hcsc.hcsc.options import PRESETS, Options
 from solo_hcsc.methods.settings import OWN
-from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, ONE, POSITIVE, Setting, Settings, arguments, below, rows_of
+from solo_hcsc.settings import HIDDEN, ONE, POSITIVE, Setting, Settings, arguments, below, rows_of
 from solo_hcsc.training import settings as training
 from solo_hcsc.trees.names import WAYS
 
@@ -88,7 +88,7 @@ def add_feature_flags(parser: Parser, group: Any = None) -> None:
     add(
         group,
         Setting("batch_size", int, 128, ONE, "images per forward pass"),
-        Setting("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
+        WORKERS,
     )
     parser.hide("dali", "dali_device", "no_labels")
 

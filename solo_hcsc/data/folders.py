@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
 
-from solo_hcsc.data.images import Listing, Skipped, list_images, read_image
+from solo_hcsc.data.images import Listing, Skipped, list_images, show
 from solo_hcsc.data.source import ClassLevel, check_classes
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import say
@@ -27,7 +27,11 @@ class LabelledImages(ImageFolder):
 
     def __init__(self, root: Path, transform: Callable, class_level: ClassLevel = None) -> None:
         self.class_level = class_level
-        super().__init__(root, transform, loader=read_image)
+        super().__init__(root, transform)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path, label = self.samples[index]
+        return show(path, self.transform), label
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
         first = check_classes(directory)
@@ -94,7 +98,7 @@ class ImagesWithoutLabels(Dataset):
             raise UserError(f"{root}: no images there ({_KINDS})")
 
     def __getitem__(self, index: int) -> tuple[int, Any, int]:
-        return index, self.transform(read_image(self.images[index])), -1
+        return index, show(self.images[index], self.transform), -1
 
     def __len__(self) -> int:
         return len(self.images)

@@ -2,7 +2,10 @@
 
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +35,8 @@ _NOT_DECODED = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 BACKGROUND = (255, 255, 255)  # what shows through transparent pixels
 _MOST_STRETCHED = 500  # longer over shorter side: resized by its shorter side, such an image takes 100 MB and more
 _ORIENTATION = 0x0112  # of EXIF
+_SCALED = ("JPEG", "MPO")  # formats that can be decoded to a smaller size
+_JPEG_SCALES = (2, 4, 8)
 _LONGEST_GAP = 100  # unreadable images in a row; more mean that the data set is not what it should be
 
 
@@ -117,11 +122,31 @@ def _leads_back(folder: Path) -> bool:
     return any(parent.resolve().is_relative_to(target) for parent in folder.parents)
 
 
+class ReadsFiles(ABC):
+    """A transform that decodes an image file itself, no larger than it needs."""
+
+    @abstractmethod
+    def of_file(self, path: str) -> Any:
+        """Return what the transform makes of the image."""
+
+
+def show(path: str, transform: Callable) -> Any:
+    """Return what a transform makes of an image file."""
+    return transform.of_file(path) if isinstance(transform, ReadsFiles) else transform(read_image(path))
+
+
 def read_image(path: str) -> Image.Image:
     """Return the image in 8-bit RGB: upright as its camera says, transparent pixels on white, 16-bit grey scaled.
 
     Of an animation it is the first frame.
     """
+    with opened(path) as file:
+        return decode(file)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Image.Image]:
+    """Open an image file without decoding it; errors of its decoder become an `UnreadableImage`."""
     _refuse_pipe(path)
     try:
         with open(path, "rb") as file:
@@ -129,8 +154,7 @@ def read_image(path: str) -> Image.Image:
             short, long = sorted(image.size)
             if long > _MOST_STRETCHED * short:
                 raise ValueError(f"its sides are {image.width} x {image.height}; cut it")
-            image.load()
-            return as_rgb(image)
+            yield image
     except DECODING_ERRORS as error:
         raise UnreadableImage(
             f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it, "
@@ -139,13 +163,33 @@ def read_image(path: str) -> Image.Image:
         ) from error
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Turn and mirror an image as its EXIF orientation says, if it has one that can be read."""
+def decode(file: Image.Image, shrink: float = 1) -> Image.Image:
+    """Return the image of an opened file as `read_image` does; a JPEG 2, 4 or 8 times smaller, `shrink` at most."""
+    scale = max(scale for scale in (1, *_JPEG_SCALES) if scale <= max(1, shrink))
+    if scale > 1:
+        file.draft(None, (file.width // scale, file.height // scale))
+    file.load()
+    return as_rgb(file)
+
+
+def upright_size(file: Image.Image) -> tuple[int, int]:
+    """Return the height and width that the image of an opened file has once it is decoded in full."""
+    if file.format not in _SCALED:
+        file.load()  # an icon's size, and the orientation of some PNG, are known only then
+    return (file.width, file.height) if _orientation(file) >= 5 else (file.height, file.width)
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation, 1 to 8; 1 where there is none, or none that can be read."""
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
     except DECODING_ERRORS:
-        return image
-    return ImageOps.exif_transpose(image) if orientation in range(2, 9) else image
+        return 1
+    return orientation if orientation in range(2, 9) else 1
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    return ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.images import read_image
+from solo_hcsc.data.images import show
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.files import inside
 
@@ -28,7 +28,7 @@ class ListedImages(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.samples[index]
-        return self.transform(read_image(path)), label
+        return show(path, self.transform), label
 
     def __len__(self) -> int:
         return len(self.samples)

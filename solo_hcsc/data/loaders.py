@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -130,6 +131,7 @@ class Resumable(ABC):
     """
 
     _done = 0
+    waited = 0.0  # seconds that asking for the next batch took, of all epochs
 
     @abstractmethod
     def batches(self, skipped: int) -> Iterator[Any]:
@@ -137,7 +139,11 @@ class Resumable(ABC):
 
     def __iter__(self) -> Iterator[Any]:
         skipped, self._done = self._done, 0
-        yield from self.batches(skipped)
+        asked = time.monotonic()
+        for batch in self.batches(skipped):
+            self.waited += time.monotonic() - asked
+            yield batch
+            asked = time.monotonic()
 
     def state_dict(self) -> dict[str, int]:
         return {"done": 0}
@@ -226,6 +232,6 @@ class Loading:
         return {
             "batch_size": self.batch_size,
             "num_workers": self.num_workers,
-            "pin_memory": torch.cuda.is_available(),
+            "pin_memory": torch.cuda.is_available(),  # else torch warns
             "worker_init_fn": leave_signals_to_parent,
         }

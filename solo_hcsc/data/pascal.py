@@ -10,7 +10,7 @@ from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
 from solo_hcsc.data.detection import AnnotatedImage, box_within, objects
-from solo_hcsc.data.images import read_image
+from solo_hcsc.data.images import show
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.files import inside
 from solo_hcsc.settings import nearest
@@ -33,7 +33,7 @@ class AnnotatedImages(Dataset):
         self.transform = transform
 
     def __getitem__(self, index: int) -> tuple[Any, torch.Tensor]:
-        return self.transform(read_image(str(self.files[index]))), self.targets[index]
+        return show(str(self.files[index]), self.transform), self.targets[index]
 
     def __len__(self) -> int:
         return len(self.files)

@@ -1,12 +1,13 @@
 """Settings that choose images, and refusals of those that do not go together."""
 
+import os
 from pathlib import Path
 
 from solo_hcsc.data.augmentation import OWN_SIZE
 from solo_hcsc.data.source import DATASETS, IMAGENET_MEAN, IMAGENET_STD
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.files import check_readable
-from solo_hcsc.settings import ONE, POSITIVE, POSITIVE_SHARE, Setting, Settings
+from solo_hcsc.settings import NOT_NEGATIVE, ONE, POSITIVE, POSITIVE_SHARE, Setting, Settings
 
 SKIP_UNREADABLE = (
     "leave out images that cannot be read and list them at the end, instead of stopping at the first one; in training "
@@ -21,6 +22,26 @@ def class_level(text: str) -> int | str:
     return text if text == "leaf" else int(text)
 
 
+_MOST_WORKERS = 8  # by default: each holds two batches, and several devices each have theirs
+
+
+def default_workers() -> int:
+    """Return how many processes load images: one for each core that this process may use, within bounds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_WORKERS)
+
+
+WORKERS = Setting(
+    "num_workers",
+    int,
+    default_workers(),
+    NOT_NEGATIVE,
+    f"processes that load images; as many as there are cores, at most {_MOST_WORKERS}, if not given",
+)
+_BACKEND = (
+    "what decodes and transforms images: pil, which gives solo-learn's pixels, or fast, the same crops with similar "
+    "pixels in less time (needs the extra fast)"
+)
 _LEVEL = "which folder is an image's class: 1, the first below `train_dir`, 2 the second, ..., or leaf, the last"
 _NORMALISING = "for normalising (all but cifar, stl10 and imagenet)"
 IMAGES = (
@@ -31,6 +52,7 @@ IMAGES = (
     Setting("class_level", class_level, None, None, f"{_LEVEL}; 1 if not given"),
     Setting("dali", bool, False, None, "decode and augment with NVIDIA DALI (folders and lists of images)"),
     Setting("dali_device", str, "gpu", None, "where DALI works: gpu or cpu"),
+    Setting("image_backend", ("pil", "fast"), "pil", None, _BACKEND),
     Setting("no_labels", bool, False, None, "the training folder holds images without class folders"),
     Setting("skip_unreadable", bool, False, None, SKIP_UNREADABLE),
     Setting("mean", float, list(IMAGENET_MEAN), None, f"channel means {_NORMALISING}"),

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from solo_hcsc.data.digits import lay_out_digits
-from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.errors import ArgumentError, UserError, on_one_line
+from solo_hcsc.extras import require
 from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings, take
 
@@ -57,6 +58,7 @@ class ImageSource:
     std: tuple[float, ...]
     no_labels: bool = False
     class_level: ClassLevel = None
+    image_backend: str = "pil"  # what decodes and transforms images: Pillow, or `data.fast_views`
     whole: bool = False  # look at the whole of each image, as the run did that these are seen by
 
     @classmethod
@@ -65,6 +67,7 @@ class ImageSource:
         dataset = others.get("dataset", flags.dataset)
         if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
             others = {"crop_size": [_OWN_SIZES[dataset]], **others}
+        _check_image_backend(flags)
         return take(cls, flags, **others)
 
     @classmethod
@@ -123,6 +126,10 @@ class ImageSource:
     def colours(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return mean and deviation of each colour by which these images are normalised."""
         return _OWN_COLOURS.get(self.dataset, (self.mean, self.std))
+
+    @property
+    def is_fast(self) -> bool:
+        return self.image_backend == "fast"
 
     @property
     def framework_name(self) -> str:
@@ -190,6 +197,16 @@ class ImageSource:
             raise UserError("`dataset` custom needs `val_dir` here, a folder below `data_dir`")
         val_dir = Path(self.dataset, "val") if self.val_dir is None and needs_val else self.val_dir
         return self.train_dir or Path(self.dataset, "train"), val_dir
+
+
+def _check_image_backend(flags: Settings) -> None:
+    """Refuse the fast way where it cannot be gone."""
+    asked = vars(flags)
+    if asked.get("image_backend") != "fast":
+        return
+    if asked.get("dali"):
+        raise ArgumentError("`image_backend` fast: `dali` decodes by itself; leave out one of them")
+    require("fast", "`image_backend` fast")
 
 
 def class_folders(root: str | Path) -> list[str]:

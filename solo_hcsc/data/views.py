@@ -77,4 +77,9 @@ def evaluation_transforms(source: ImageSource) -> tuple[Callable, Callable]:
         transforms.ToTensor(),
         transforms.Normalize(*source.colours),
     ]
-    return transforms.Compose(train), view_of(source).transform
+    made = transforms.Compose(train), view_of(source).transform
+    if source.is_fast:
+        from solo_hcsc.data.fast_views import FastView  # an optional package
+
+        return FastView(made[0]), FastView(made[1])
+    return made

@@ -6,7 +6,7 @@ Needs no torch, so that a wrong setting is refused before that is imported.
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.data.settings import SKIP_UNREADABLE, check_colours
+from solo_hcsc.data.settings import SKIP_UNREADABLE, WORKERS, check_colours
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError
@@ -90,7 +90,7 @@ _DATA = (
     Setting("train_split", str, None, None, f"{_LIST.format('training')}; trainval, for coco train2017"),
     Setting("test_split", str, None, None, f"{_LIST.format('test')}; test, for coco val2017"),
     Setting("keep_empty", bool, False, None, "train also on images that show no object"),
-    Setting("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
+    WORKERS,
     Setting("skip_unreadable", bool, False, None, SKIP_UNREADABLE),
     Setting("min_size_train", int, None, at_least(16), _SIZES, several=True),
     Setting("min_size_test", int, 800, at_least(16), "the same of test images"),

@@ -223,6 +223,8 @@ def check_voc(settings: Settings) -> None:
     check_checkpoint(settings)
     check_labelled(settings)
     check_folders(settings, "`data_dir` is enough")
+    if settings.config and settings.image_backend == "fast":
+        raise ArgumentError("`image_backend` fast: `config` official has transforms of its own; leave out one of them")
     if settings.config and settings.cache_features:
         raise ArgumentError(
             "`cache_features`: `config` official augments the images anew in every epoch; leave out one of them"

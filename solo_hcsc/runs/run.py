@@ -12,7 +12,7 @@ from solo_hcsc.data.folders import BareImages, tell_listing
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import DEFAULTS, ClassLevel, ImageSource
-from solo_hcsc.data.views import view_of
+from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.encoders.checkpoints import Checkpoint, open_checkpoint
 from solo_hcsc.encoders.embedding import Embedder, Embeddings, Origin, choose_device
 from solo_hcsc.encoders.images import images_given, images_in_folder, images_of
@@ -182,9 +182,8 @@ class Run:
             images = self._source(images, split, no_labels, class_level)
         if isinstance(images, ImageSource):
             encoder = self.encoder_for(images.crop_size[0])
-            view = view_of(images)
             if images.in_folders:
-                dataset = BareImages(images.folder(split), view.transform)
+                dataset = BareImages(images.folder(split), evaluation_transforms(images)[1])
                 tell_listing(dataset)
                 found = images_in_folder(dataset, images.class_level, images.no_labels)
             else:

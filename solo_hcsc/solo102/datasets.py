@@ -22,6 +22,7 @@ class Augmentation:
     pipelines: tuple[Mapping[str, Any], ...]  # what solo-learn's transforms take
     crops: tuple[int, ...]  # that each of them makes
     equalised: tuple[float, ...] = ()  # probability that each of them equalises a crop's histogram; never, for none
+    fast: bool = False  # the same crops by `data.fast_views`
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], source: ImageSource) -> "Augmentation":
@@ -29,7 +30,8 @@ class Augmentation:
         pipelines = settings["transform_kwargs"] if settings["unique_augs"] > 1 else [settings["transform_kwargs"]]
         equalised = settings["equalization_prob"]
         equalised = equalised * len(pipelines) if len(equalised) == 1 else equalised
-        return cls(source.framework_name, tuple(pipelines), tuple(settings["num_crops_per_aug"]), tuple(equalised))
+        crops = tuple(settings["num_crops_per_aug"])
+        return cls(source.framework_name, tuple(pipelines), crops, tuple(equalised), source.is_fast)
 
     def transform(self) -> Callable:
         made = [pretrain_dataloader.prepare_transform(self.dataset, **settings) for settings in self.pipelines]
@@ -37,6 +39,11 @@ class Augmentation:
             if probability:  # solo-learn 1.0.4 has it before the last three: flip, tensor, normalisation
                 equalise = transforms.RandomApply([transforms.Lambda(ImageOps.equalize)], p=probability)
                 pipeline.transform.transforms.insert(-3, equalise)
+        if self.fast:
+            from solo_hcsc.solo102.fast_steps import fast_views  # an optional package
+
+            views = [one.transform for one, crops in zip(made, self.crops, strict=True) for _ in range(crops)]
+            return fast_views(views)
         return pretrain_dataloader.prepare_n_crop_transform(made, num_crops_per_aug=list(self.crops))
 
 

@@ -50,6 +50,7 @@ from solo_hcsc.training.request import (
 from solo_hcsc.training.resume import FinishedError, find_resume
 from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import DEFAULT_METHOD, Loop, Records, Resume, Wandb, check_wandb, pretraining
+from solo_hcsc.training.waiting import TellWaiting, faster_images
 
 ONLINE_KNN = (
     "`knn_eval`: val_knn_acc1 is an online figure: its bank is the epoch's augmented views as training saw them. "
@@ -373,7 +374,7 @@ def oracle(train_set: Dataset, source: ImageSource, file: Path | None) -> torch.
 
 def callbacks(job: Job, work: Work) -> list[Any]:
     """Build the callbacks that this run has beside those of every run."""
-    found: list[Any] = []
+    found: list[Any] = [TellWaiting(faster_images(job.asked))]
     if job.asked.auto_umap:
         from solo_hcsc.solo102.repairs.umap import AutoUMAP  # an optional package that takes seconds to import
 

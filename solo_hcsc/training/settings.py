@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.data.augmentation import AUGMENTATION
-from solo_hcsc.data.settings import IMAGES, PRETRAINED_ON, check_colours, check_skipping
+from solo_hcsc.data.settings import IMAGES, PRETRAINED_ON, WORKERS, check_colours, check_skipping
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import ENCODER
 from solo_hcsc.errors import ArgumentError, UserError
@@ -114,7 +114,7 @@ def optimiser(lr: str, optimisers: tuple[str, ...], scheduler: str) -> tuple[Set
         Setting("lr", float, 0.3, NOT_NEGATIVE, lr),
         Setting("classifier_lr", float, 0.3, NOT_NEGATIVE, "learning rate of the online classifier"),
         Setting("weight_decay", float, 0.0001, NOT_NEGATIVE, "weight decay"),
-        Setting("num_workers", int, 4, NOT_NEGATIVE, "processes that load images"),
+        WORKERS,
         Setting("optimizer", optimisers, "sgd", None, "optimiser; lars means `optimizer` sgd `lars`"),
         Setting("lars", bool, False, None, "scale SGD's steps layer by layer (LARS)"),
         Setting("exclude_bias_n_norm", bool, False, None, "LARS: leave biases and norms out"),

@@ -193,6 +193,17 @@ def test_rank_correlation_over_runs_has_its_uncertainty():
     assert found["p"] < 0.01
 
 
+def test_loader(images, tmp_path):
+    record = run("loader", tmp_path, "--data_dir", images / "train")
+    ours = [row for row in record["rows"] if row["way"].startswith("ours")]
+    assert [row["photos"] for row in ours] == ["12 MP", "12 MP", "500 x 375", "500 x 375", "as they are", "as they are"]
+    assert all(row["images_per_second"] > 0 and row["grown_bytes"] is not None for row in ours)
+    assert sum("decode alone" in row["way"] for row in record["rows"]) == 9
+    for row in record["operations"]:
+        assert row["library"] != "Pillow" or row["psnr"] is None  # equal to itself
+        assert row["library"] != "OpenCV (ours)" or row["psnr"] is None or row["psnr"] > 30
+
+
 def test_explore(images, tmp_path):
     small, large = run("explore", tmp_path, "--data_dir", images / "train")["rows"]
     assert small["ratio"] == 1

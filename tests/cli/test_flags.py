@@ -17,6 +17,7 @@ from solo_hcsc.__main__ import known
 from solo_hcsc.cli.commands.pretrain import parse
 from solo_hcsc.cli.flags import pretraining_parser
 from solo_hcsc.cli.parser import Parser
+from solo_hcsc.data.settings import default_workers
 from solo_hcsc.data.source import DATASETS
 from solo_hcsc.devices import Devices, resolve_devices
 from solo_hcsc.encoders.names import ENCODERS
@@ -72,6 +73,7 @@ OPTIONAL = {
     "data_dir": {"required": False, "default": Path("datasets")},
     "optimizer": {"required": False, "default": "sgd", "choices": ["sgd", "lars", "adam"]},  # with 1.0.4's lars
     "project": {"default": "solo-learn"},
+    "num_workers": {"default": default_workers()},
 }
 OF_EVALUATION = OPTIONAL | {
     "lr": {"default": None},  # chosen on held-out training images

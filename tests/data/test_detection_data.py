@@ -242,7 +242,7 @@ def test_broken_coco_is_refused_by_the_files_name(case, tmp_path):
     assert reason in str(refusal.value)
 
 
-def test_box_without_width_is_left_out_with_a_note(tmp_path, capsys):
+def test_box_without_width_is_left_out_with_a_note(tmp_path, told, capsys):
     folder = make_coco(tmp_path)
     of_json(lambda c: c["annotations"][0].update(bbox=[3, 4, 0, 9]))(folder)
     images, _ = read_coco(folder, "val2017")

@@ -129,7 +129,7 @@ def test_half_transparent_pixels_are_mixed_with_white_and_opaque_ones_stay(tmp_p
     np.testing.assert_array_equal(np.asarray(read_image(str(tmp_path / "whole.png"))), np.asarray(colours()))
 
 
-def test_every_format_that_pillow_reads_is_listed_and_read_and_other_files_are_named(tmp_path, capsys):
+def test_every_format_that_pillow_reads_is_listed_and_read_and_other_files_are_named(tmp_path, told, capsys):
     folder = tmp_path / "train" / "one class"
     folder.mkdir(parents=True)
     endings = [
@@ -202,7 +202,7 @@ def test_broken_files_are_named_with_the_reason(tmp_path):
         line = str(refused.value)
         assert line.startswith(f"{tmp_path / name}: cannot be read as an image ("), line
         assert reason in line
-        assert line.endswith("; remove or replace it, or add --skip_unreadable")
+        assert line.endswith("; remove or replace it, or add `skip_unreadable`")
         assert "\n" not in line
 
 
@@ -212,7 +212,7 @@ def test_workers_error_keeps_its_line_only(tmp_path):
         next(iter(torch.utils.data.DataLoader(ImagesWithoutLabels(tmp_path, torch.tensor), num_workers=1)))
     assert str(refused.value) == (
         f"{tmp_path}/a\\nb.png: cannot be read as an image (the file is empty); remove or replace it, "
-        "or add --skip_unreadable"
+        "or add `skip_unreadable`"
     )
 
 
@@ -294,7 +294,7 @@ def test_without_labels_the_classifier_has_one_class(method, images, tmp_path, m
     flags += " --whitening_size 8 --proj_output_dim 4" if method == "wmse" else ""
     for train, count in (("train", 36), ("flat/class 0", 20)):
         work = prepared(*where(images, train), *SMALL, "--method", method, "--max_epochs", "2", *flags.split())
-        assert (work.images, work.val_set, work.flags["num_classes"]) == (count, None, 1)
+        assert (work.images, work.val_set, work.recorded["num_classes"]) == (count, None, 1)
         assert work.model.classifier.out_features == 1
 
 
@@ -337,7 +337,7 @@ def test_last_image_is_replaced_by_the_first_and_too_many_stop(tmp_path):
     dataset = SkipUnreadable(ImagesWithoutLabels(tmp_path, lambda image: image), unreadable)
     assert [dataset[i][0] for i in range(3)] == [0, 0, 0]
     (tmp_path / "class 0" / "0.png").write_bytes(b"")
-    with pytest.raises(UserError, match=r"--skip_unreadable: .* in a row cannot be read; the last: .*1\.png"):
+    with pytest.raises(UserError, match=r"`skip_unreadable`: .* in a row cannot be read; the last: .*1\.png"):
         dataset[2]
 
 

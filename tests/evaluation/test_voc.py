@@ -317,8 +317,10 @@ def test_released_protocol_trains_on_train_at_300_px(tmp_path, untrained, capsys
     assert "average precision of each image's classes, which the paper reports" in capsys.readouterr().out
 
 
-def test_released_protocol_has_no_cached_features(tmp_path, untrained, refused):
+def test_released_protocol_has_no_cached_features_and_no_other_transforms(tmp_path, untrained, refused):
     flags = ["--config", "official", "--cache_features", "--pretrained_feature_extractor", untrained]
+    fast = ["--config", "official", "--image_backend", "fast", "--pretrained_feature_extractor", untrained]
+    assert "--config official has transforms of its own" in refused("voc", *fast, "--data_dir", tmp_path)
     assert "--cache_features: --config official augments the images anew" in refused(
         "voc", *flags, "--data_dir", tmp_path
     )

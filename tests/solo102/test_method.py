@@ -8,10 +8,8 @@ import pytest
 import torch
 from tiny import SMALL, make_images, only, run_here
 
-from solo_hcsc import progress
 from solo_hcsc.cli.commands.pretrain import parse
-from solo_hcsc.cli.terminal import Terminal
-from solo_hcsc.data import folders
+from solo_hcsc.data import images as image_files
 from solo_hcsc.data.images import read_image
 from solo_hcsc.hcsc import coding, instances
 from solo_hcsc.hcsc.coding import SelectiveCoding
@@ -219,7 +217,7 @@ def test_first_batch_comes_after_reading_no_more_images_than_it_has(per_class, m
     """Nothing at the start grows with the data set, but listing the files."""
     make_images(tmp_path / "train", classes=2, per_class=per_class)
     opened, before = [], []
-    monkeypatch.setattr(folders, "read_image", lambda path: opened.append(path) or read_image(path))
+    monkeypatch.setattr(image_files, "read_image", lambda path: opened.append(path) or read_image(path))
     step = HCSC.training_step
     monkeypatch.setattr(
         HCSC, "training_step", lambda self, batch, i: (before.append(len(opened)), step(self, batch, i))[1]
@@ -336,9 +334,8 @@ def test_images_of_one_class_train(tmp_path):
     run_here("pretrain", *where, *SMALL, *TREE, "--max_epochs", "2", "--checkpoint_dir", tmp_path / "runs")
 
 
-def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, capsys):
+def test_large_memory_of_images_is_announced(monkeypatch, custom, tmp_path, told, capsys):
     monkeypatch.setattr(learner, "LARGE", 37 * 128 * 4 + 2 * 36 * 8 - 1)
-    monkeypatch.setattr(progress, "_reporter", Terminal())
     prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2"])))
     assert "what HCSC keeps of 36 images takes 0.0 GB in every process and checkpoint" in capsys.readouterr().err
     prepare(resolve(parse([*custom, *SMALL, *TREE, "--max_epochs", "2", "--cluster_sample", "20"])))

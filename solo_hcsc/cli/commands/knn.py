@@ -30,7 +30,7 @@ def evaluate(
     """Embed the bank and the queries; print and save the result of every kind of features."""
     from solo_hcsc.data.folders import classes_of
     from solo_hcsc.data.loaders import Loading
-    from solo_hcsc.data.views import view_of
+    from solo_hcsc.data.views import evaluation_transforms
     from solo_hcsc.evaluation.features import Frozen, tell_skipped
     from solo_hcsc.evaluation.knn import check_ks
     from solo_hcsc.evaluation.labelled import Labelled
@@ -40,7 +40,7 @@ def evaluate(
     opened, loading = Run(files, flags.encoder, flags.encoder_args), take(Loading, flags)
     frozen = Frozen(opened, source.crop_size[0], accelerator=flags.accelerator)
     encoder, heads = frozen.encoder, {kind: frozen.head(kind) for kind in flags.features}
-    train_set, val_set = sets(view_of(source).transform)
+    train_set, val_set = sets(evaluation_transforms(source)[1])
     images, queries, classes = len(train_set), len(val_set), classes_of(train_set)
     check_ks(flags.k, images)
     names = {kind: name if kind == "backbone" else f"{name}-{kind}" for kind in heads}
