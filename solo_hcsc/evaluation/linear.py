@@ -25,6 +25,7 @@ from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, Result, column, named_accuracies, shown_accuracies
 from solo_hcsc.settings import Settings
 from solo_hcsc.solo102 import LinearModel, accuracy_at_k
+from solo_hcsc.training.resume import FinishedError
 
 BATCH = 256
 UNUSED_RATE = 0.3  # solo-learn's default, which a sweep's model is made with
@@ -171,6 +172,26 @@ def train_linear(settings: Settings, source: ImageSource, command: Invocation | 
         own |= {"lr": metrics.pop("lr"), "all": rows} | ({"diverged": diverged} if diverged else {})
         own["chosen"] = f"best of {len(rows)} learning rates on the validation images"
     return probe.result(trained, metrics, own, rows, {"lr": "lr", **columns})
+
+
+def linear_of_run(settings: Settings, source: ImageSource, command: Invocation | None = None) -> Evaluated | None:
+    """Train as `train_linear` does and say what was found; return None where `auto_resume` finds it finished."""
+    try:
+        evaluated = train_linear(settings, source, command)
+    except FinishedError as finished:
+        if not settings.auto_resume:
+            raise
+        say(f"nothing to do: {finished}")
+        return None
+    result, remark = evaluated.result, ""
+    if settings.lr_sweep and result.metrics:
+        remark = (
+            f"best: {result.metrics['acc1']:.2f} % with lr {result.settings['lr']:g}, chosen on the validation images"
+        )
+        if "diverged" in result.settings:
+            remark += f"; diverged: {', '.join(f'{lr:g}' for lr in result.settings['diverged'])}"
+    evaluated.show(remark)
+    return evaluated
 
 
 def batch_for(settings: Settings, images: int) -> int:

@@ -75,6 +75,15 @@ class Evaluated:
     started: float
     next_step: str
 
+    def show(self, remark: str = "", images: str = "of {} images") -> None:
+        """Say the table and what stands below it, if anything was validated, and where things are."""
+        if self.result.metrics:
+            say(self.result.table())
+            say("; ".join(filter(None, [images.format(self.result.data["val_images"]), remark])))
+            if "features" in self.result.settings:
+                say("features were computed once, without augmentation: a quick answer, not the paper's protocol")
+        self.tell()
+
     def tell(self) -> None:
         """Say where things are and what to try next."""
         self.session.report(self.started, self.next_step)

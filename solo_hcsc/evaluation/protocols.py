@@ -177,6 +177,15 @@ def settled(groups: Groups, weights: Any, given: Mapping[str, Any]) -> Settings:
     return settle([row for group in groups.values() for row in group], {**found, **given})
 
 
+def settled_linear(given: Mapping[str, Any]) -> Settings:
+    """Check settings of `linear`, and fill in the defaults; `lr_sweep` without rates has those of the paper."""
+    sweep = SWEEP if given.get("lr_sweep") in (True, []) else given.get("lr_sweep")
+    groups = linear_settings(given.get("config"), sweep is not None)
+    settings = settle([row for group in groups.values() for row in group], {**given, "lr_sweep": sweep})
+    check_linear(settings)
+    return settings
+
+
 def folders(train: Any, val: Any) -> dict[str, Any]:
     """Return the settings that name folders of images; none where both are None: those of the run."""
     if train is None and val is None:

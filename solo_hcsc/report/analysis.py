@@ -6,6 +6,7 @@ without them.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -27,6 +28,8 @@ from solo_hcsc.evaluation.clusters import (
     score_kmeans,
     score_tree,
 )
+from solo_hcsc.evaluation.features import tell_skipped
+from solo_hcsc.evaluation.frozen_settings import ANALYSE, FEWEST_TO_ANALYSE, check_analysis, settled
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.progress import say
@@ -39,11 +42,10 @@ from solo_hcsc.report.negatives import show_negatives
 from solo_hcsc.report.prototypes import Assigned, show_prototypes
 from solo_hcsc.report.to_wandb import log_pictures
 from solo_hcsc.runs.images import choose_labels, same_data
-from solo_hcsc.runs.results import versions
+from solo_hcsc.runs.results import Invocation, versions
 from solo_hcsc.runs.run import Run
 from solo_hcsc.settings import Settings, take
-from solo_hcsc.study.asked import FEWEST_TO_ANALYSE
-from solo_hcsc.study.job import Job, line, plain, words
+from solo_hcsc.study.job import invocation, plain
 from solo_hcsc.study.record import Analysis, AnalysisFigure, write_analysis
 from solo_hcsc.tables import data_frame, score, table
 from solo_hcsc.training.settings import Wandb, check_wandb
@@ -122,11 +124,31 @@ def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None,
     """
     own = {} if images is None else {"dataset": "custom", "data_dir": images, "train_dir": "."}
     given = plain({"pretrained_feature_extractor": run, **own, **settings})
-    return analyse_as(Job("analyse", given).settle(), line("analyse", given), words(given))
+    return analyse_as(settle("analyse", given), invocation("analyse", given))
 
 
-def analyse_as(settings: Settings, command: str, typed: list[str]) -> Pictures:
-    """Check settings, and compute and draw as they say; `command` and `typed` are for the record."""
+def settle(_: str, given: Mapping[str, Any]) -> Settings:
+    """Return all settings; refuse wrong ones."""
+    settings = settled(ANALYSE, given)
+    check_analysis(settings)
+    return settings
+
+
+def call(function: str, given: Mapping[str, Any]) -> None:
+    """Analyse and write, as a job."""
+    analyse_and_save(settle(function, given), invocation(function, given))
+
+
+def analyse_and_save(settings: Settings, command: Invocation) -> None:
+    """Analyse, write the pictures and say where they are."""
+    found = analyse_as(settings, command)
+    file = found.save(wandb=take(Wandb, settings))
+    say(f"{len(found.pictures)} pictures in {file.parent}; their captions and numbers in {file}")
+    tell_skipped(found.skipped, found.images + len(found.skipped))
+
+
+def analyse_as(settings: Settings, command: Invocation) -> Pictures:
+    """Check settings, and compute and draw as they say; `command` is for the record."""
     started = time.monotonic()
     files = find_run(settings.pretrained_feature_extractor)
     trained = files.settings
@@ -158,8 +180,8 @@ def analyse_as(settings: Settings, command: str, typed: list[str]) -> Pictures:
         method=encoder.trained_with.get("method") or settings.method,
         checkpoint=str(encoder.checkpoint),
         checkpoint_sha256=encoder.fingerprint,
-        command=command,
-        flags=typed,
+        command=command.line,
+        flags=list(command.argv),
         versions=versions("matplotlib", "umap-learn"),
         seconds=round(time.monotonic() - started, 1),
         data=subject.description,

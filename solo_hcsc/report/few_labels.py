@@ -1,16 +1,56 @@
-"""The picture of `solo-hcsc fewlabels`: accuracy by the number of labels."""
+"""`fewlabels` of a run with its picture: accuracy by the number of labels."""
 
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.encoders.recorded import RunFiles
 from solo_hcsc.evaluation.budgets import CHOICES, CLASSIFIERS, Score
+from solo_hcsc.evaluation.frozen_settings import FEWLABELS, check_fewlabels, settled
+from solo_hcsc.evaluation.of_runs import Judged, fewlabels_of_run
+from solo_hcsc.files import written_together
 from solo_hcsc.report import figures
-from solo_hcsc.runs.results import Result
+from solo_hcsc.runs.images import find_images
+from solo_hcsc.runs.results import Invocation, Result
+from solo_hcsc.settings import Settings
+from solo_hcsc.study.job import invocation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FILES = ("fewlabels.json", "fewlabels.svg")
 NAMES = {"linear": "linear classifier", "knn": "KNN", "spread": "spread"}
+
+
+def measure_and_save(
+    settings: Settings, files: RunFiles, source: ImageSource, command: Invocation | None = None
+) -> Judged:
+    """Measure what few labels are worth, on a run's features; write the result and its picture together."""
+
+    def save(result: Result) -> Mapping[Path, Result]:
+        with written_together(settings.out, FILES) as (text, picture):
+            result.save(text)
+            figures.write_svg(picture, figures.to_svg("fewlabels", lambda: draw_scores(result)))
+        return {settings.out / FILES[0]: result}
+
+    found = fewlabels_of_run(settings, files, source, save, command)
+    return replace(found, lines=[*found.lines, f"{', '.join(FILES)} in {settings.out}"])
+
+
+def settle(_: str, given: Mapping[str, Any]) -> Settings:
+    """Return all settings; refuse wrong ones."""
+    settings = settled(FEWLABELS, given)
+    check_fewlabels(settings)
+    return settings
+
+
+def call(function: str, given: Mapping[str, Any]) -> None:
+    """Measure and write, as a job."""
+    settings = settle(function, given)
+    measure_and_save(settings, *find_images(settings, "train", "val"), invocation(function, given)).tell()
 
 
 def draw_scores(result: Result) -> "Figure":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.data.source import ImageSource, class_folders
-from solo_hcsc.encoders.recorded import flags_of_run
+from solo_hcsc.encoders.recorded import RunFiles, find_run, flags_of_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings
@@ -24,6 +24,26 @@ def embedded_images(flags: Settings, trained: Mapping[str, Any], tell: bool = Tr
     """Return the images that settings mean: a folder's, or those of the run with the settings `trained`."""
     alone = "data_dir" in flags.typed and not flags.typed & {"dataset", "train_dir", "val_dir"}
     return (ImageSource.of_folder if alone else ImageSource.of_run)(flags, trained, tell)
+
+
+def find_labelled(settings: Settings) -> tuple[RunFiles, ImageSource]:
+    """Find the run and its labelled images, of both splits; refuse those that are not there."""
+    files = find_run(settings.pretrained_feature_extractor)
+    return files, evaluated_images(settings, files.settings).located(needs_val=True).labelled()
+
+
+def find_split(settings: Settings) -> tuple[RunFiles, ImageSource]:
+    """Find the run and its images of the split that is asked for; refuse those that are not there."""
+    files = find_run(settings.pretrained_feature_extractor)
+    return files, evaluated_images(settings, files.settings).with_split(settings.split)
+
+
+def find_images(settings: Settings, *splits: str) -> tuple[RunFiles, ImageSource]:
+    """Find the run and any images, with labels or without; refuse splits that are not there."""
+    files = find_run(settings.pretrained_feature_extractor)
+    source = embedded_images(settings, files.settings)
+    check_splits(source, *splits)
+    return files, source
 
 
 def check_splits(source: ImageSource, *splits: str) -> None:

@@ -13,7 +13,6 @@ EVALUATIONS = ("knn", "linear", "clustering", "analyse")
 ON_REQUEST = ("fewlabels",)
 ORACLE = "oracle"  # among methods: HCSC with the true labels as its tree
 ORACLES_ROW = "hcsc with true labels (oracle)"
-FEWEST_TO_ANALYSE = 10  # images of which a map says anything
 _SET_HERE = ("method", "seed", "checkpoint_dir", "auto_resume", "resume_from_checkpoint")
 _LINEAR = {
     "cache_features": True,

@@ -18,17 +18,18 @@ from solo_hcsc.interrupts import is_interrupt, raise_again_what_finalisers_swall
 from solo_hcsc.launch import end_of, is_main_process
 from solo_hcsc.progress import Reporter, listen
 from solo_hcsc.quiet import quiet
+from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Settings
 
 # The functions that a job may call. Each module has `settle(function, settings)`, which fills in defaults and refuses
 # what is wrong, and `call(function, settings)`, which does the work and writes what it found.
 FUNCTIONS = {
     "pretrain": "solo_hcsc.study.pretraining",
-    "knn": "solo_hcsc.cli.commands._jobs",
-    "linear": "solo_hcsc.cli.commands._jobs",
-    "clustering": "solo_hcsc.cli.commands._jobs",
-    "fewlabels": "solo_hcsc.cli.commands._jobs",
-    "analyse": "solo_hcsc.cli.commands._jobs",
+    "knn": "solo_hcsc.study.evaluating",
+    "linear": "solo_hcsc.study.evaluating",
+    "clustering": "solo_hcsc.study.evaluating",
+    "fewlabels": "solo_hcsc.report.few_labels",
+    "analyse": "solo_hcsc.report.analysis",
 }
 
 
@@ -104,6 +105,13 @@ def words(settings: Mapping[str, Any]) -> list[str]:
 def line(function: str, settings: Mapping[str, Any]) -> str:
     """Return the command that a reader would type for a job."""
     return f"solo-hcsc {function} {shlex.join(words(settings))}".rstrip()
+
+
+def invocation(function: str, settings: Mapping[str, Any]) -> Invocation:
+    """Return the same for a result's record; the run comes first where the command has no flag for it."""
+    named = dict(settings)
+    run = [str(named.pop("pretrained_feature_extractor"))] if function == "fewlabels" else []
+    return Invocation(function, (*run, *words(named)))
 
 
 class _Printed(Reporter):

@@ -11,9 +11,10 @@ from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.budgets import drawn_from
+from solo_hcsc.evaluation.frozen_settings import FEWEST_TO_ANALYSE
 from solo_hcsc.progress import unheard
 from solo_hcsc.settings import Settings
-from solo_hcsc.study.asked import FEWEST_TO_ANALYSE, Evaluations, by_name, check_test_images, usual
+from solo_hcsc.study.asked import Evaluations, by_name, check_test_images, usual
 from solo_hcsc.study.job import Job, plain
 from solo_hcsc.study.runner import Evaluation, Variant, check_same_images, finished_runs
 from solo_hcsc.study.study import SETTINGS, check_alike, check_beside, said

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 from solo_hcsc.errors import UserError
-from solo_hcsc.study.job import Job, line, read_job
+from solo_hcsc.study.job import FUNCTIONS, Job, line, plain, read_job
 
 
 def run_file(file):
@@ -59,6 +60,46 @@ def test_settings_that_are_settled_have_defaults_and_keep_what_was_given(images)
     assert (settings.num_prototypes, settings.hierarchy, settings.max_epochs) == ([4, 2], False, 3)
     assert (settings.dataset, str(settings.train_dir), settings.encoder) == ("custom", "train", "resnet18")
     assert given.keys() <= settings.typed
+
+
+WORDS = {
+    "knn": "--k 3 5 --features backbone projector --crop_size 32 --val_data_path /test",
+    "linear": "--config moco --lr_sweep --batch_size 32",
+    "clustering": "--k 3 --split val",
+    "fewlabels": "--out few --budgets 5 9 --way nearest",
+    "analyse": "--points 20 --no_labels --wandb",
+}
+
+
+@pytest.mark.parametrize("function", WORDS)
+def test_job_has_the_settings_of_its_command(function, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = [str(tmp_path)] if function == "fewlabels" else ["--pretrained_feature_extractor", str(tmp_path)]
+    command = import_module(f"solo_hcsc.cli.commands.{function}")
+    typed = command.parse([*run, *WORDS[function].split()])
+    given = {name: value for name, value in vars(typed).items() if name in typed.typed}
+    settled = Job(function, plain({"pretrained_feature_extractor": tmp_path, **given})).settle()
+    assert settled == typed
+    assert settled.typed == typed.typed | {"pretrained_feature_extractor"}
+
+
+def test_no_job_goes_through_the_command_line():
+    # import-linter holds that these modules import no command either
+    assert [module for module in FUNCTIONS.values() if module.startswith("solo_hcsc.cli")] == []
+
+
+@pytest.mark.parametrize(
+    ("function", "settings", "told"),
+    [
+        ("knn", {"kk": 3}, "unknown setting `kk`: did you mean k?"),
+        ("clustering", {"k": 1}, "`k` 1: must be at least 2"),
+        ("fewlabels", {}, "`out` is missing"),
+        ("analyse", {"queries": 13}, "`queries` 13: must be from 1 to 12"),
+    ],
+)
+def test_wrong_setting_of_an_evaluation_is_refused_before_its_run_is_looked_for(function, settings, told):
+    with pytest.raises(UserError, match=told.replace("?", r"\?")):
+        Job(function, {"pretrained_feature_extractor": "nowhere", **settings}).settle()
 
 
 def test_readers_line_of_a_job_is_text_for_a_shell():

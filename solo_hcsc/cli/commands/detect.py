@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from solo_hcsc.cli.commands._probes import show
 from solo_hcsc.cli.flags import add_all
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import check_folder
@@ -36,7 +35,7 @@ def run(argv: Sequence[str]) -> None:
     evaluated = train_detector(settings, Invocation("detect", tuple(argv)), draw if settings.pictures else None)
     without = [name for name, one in evaluated.result.settings["per_class"].items() if "AP" not in one]
     left = f"left out of the mean, since no test image shows it: {', '.join(without)}" if without else ""
-    show(evaluated, left, "in percent, of {} test images")
+    evaluated.show(left, "in percent, of {} test images")
 
 
 def parse(argv: Sequence[str]) -> Settings:

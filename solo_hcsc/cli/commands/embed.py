@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.flags import check_frozen, embed_parser
+from solo_hcsc.cli.flags import embed_parser
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
+from solo_hcsc.evaluation.frozen_settings import check_frozen
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.runs.images import check_splits, choose_labels, embedded_images
 from solo_hcsc.runs.results import Invocation

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from solo_hcsc.cli.commands._probes import show
 from solo_hcsc.cli.flags import add_all
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.evaluation.protocols import SWEEP, check_linear, linear_settings
-from solo_hcsc.progress import say
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Settings
@@ -16,23 +14,9 @@ def run(argv: Sequence[str]) -> None:
     settings = parse(argv)
     source = evaluated_images(settings).located(needs_val=True).labelled()
 
-    from solo_hcsc.evaluation.linear import train_linear
-    from solo_hcsc.training.resume import FinishedError
+    from solo_hcsc.evaluation.linear import linear_of_run
 
-    try:
-        evaluated = train_linear(settings, source, Invocation("linear", tuple(argv)))
-    except FinishedError as finished:
-        if not settings.auto_resume:
-            raise
-        return say(f"nothing to do: {finished}")
-    result, remark = evaluated.result, ""
-    if settings.lr_sweep and result.metrics:
-        remark = (
-            f"best: {result.metrics['acc1']:.2f} % with lr {result.settings['lr']:g}, chosen on the validation images"
-        )
-        if "diverged" in result.settings:
-            remark += f"; diverged: {', '.join(f'{lr:g}' for lr in result.settings['diverged'])}"
-    show(evaluated, remark)
+    linear_of_run(settings, source, Invocation("linear", tuple(argv)))
 
 
 def parse(argv: Sequence[str]) -> Settings:

@@ -4,11 +4,12 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from solo_hcsc.cli.features import compute, find_images, picks_from_run, prepare
-from solo_hcsc.cli.flags import add_way_flags, check_frozen, embed_parser
+from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.cli.next_command import next_command
 from solo_hcsc.errors import UserError
+from solo_hcsc.evaluation.frozen_settings import PICKING, check_frozen
 from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import Settings, at_least
 from solo_hcsc.trees.label_files import check_labels, read_labels
 
@@ -20,6 +21,7 @@ def run(argv: Sequence[str]) -> None:
     check_labels(flags.already, "already")
 
     from solo_hcsc.evaluation.features import tell_skipped
+    from solo_hcsc.evaluation.of_runs import compute, picks_from_run, prepare
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.run import Run
     from solo_hcsc.trees.picking import pick
@@ -35,8 +37,7 @@ def run(argv: Sequence[str]) -> None:
     if picks_from_run(opened, flags):
         embedder = prepare(opened, source, flags, flags.split, tree=True)
     found = compute(embedder, flags)
-    labelled = [path for path in found.paths if path in already]
-    picks = pick(found, flags.budget, labelled, flags.way, found.clusters)
+    picks = pick(found, flags.budget, [path for path in found.paths if path in already], flags.way, found.clusters)
     picks.save(flags.out)
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
     print(f"{len(picks)} of {len(found)} images to label{few}, the most informative first: {flags.out}")
@@ -70,7 +71,7 @@ def parse(argv: Sequence[str]) -> Settings:
     group = parser.add_argument_group("choice")
     group.add_argument("--budget", type=int, required=True, bound=at_least(1), help="how many images to label")
     group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the CSV file to write")
-    add_way_flags(group)
+    add(group, *PICKING)
     told = "CSV files with columns path and label: the images that are labelled, to go on from"
     group.add_argument("--already", type=Path, nargs="+", default=[], metavar="FILE", help=told)
     flags = parser.parse(argv)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from solo_hcsc.cli.commands._probes import show
 from solo_hcsc.cli.flags import add_all
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.evaluation.protocols import PLACES_SETTINGS, check_places, place_lists
@@ -18,7 +17,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.evaluation.places import train_places
 
-    show(train_places(settings, source, lists, Invocation("places", tuple(argv))))
+    train_places(settings, source, lists, Invocation("places", tuple(argv))).show()
 
 
 def parse(argv: Sequence[str]) -> Settings:

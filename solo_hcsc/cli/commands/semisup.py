@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from solo_hcsc.cli.commands._probes import show
 from solo_hcsc.cli.flags import add_all
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.evaluation.protocols import SEMISUP_SETTINGS, check_semisup
@@ -17,7 +16,7 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.evaluation.semisup import fine_tune
 
-    show(fine_tune(settings, source, Invocation("semisup", tuple(argv))))
+    fine_tune(settings, source, Invocation("semisup", tuple(argv))).show()
 
 
 def parse(argv: Sequence[str]) -> Settings:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from solo_hcsc.cli.features import compute, find_images, prepare
-from solo_hcsc.cli.flags import check_frozen, embed_parser
+from solo_hcsc.cli.flags import embed_parser
 from solo_hcsc.cli.next_command import next_command
+from solo_hcsc.evaluation.frozen_settings import check_frozen
 from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import SHARE, Settings
 from solo_hcsc.tables import table
 from solo_hcsc.trees.label_files import check_enough, check_labels, read_labels
@@ -24,6 +25,7 @@ def run(argv: Sequence[str]) -> None:
     check_labels(flags.labels)
 
     from solo_hcsc.evaluation.features import tell_skipped
+    from solo_hcsc.evaluation.of_runs import compute, prepare
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.run import Run
     from solo_hcsc.trees.spreading import NAMES, spread

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from solo_hcsc.cli.commands._probes import show
 from solo_hcsc.cli.flags import add_all
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.source import check_folder
@@ -26,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
         remarks.append(f"average precision of each image's classes, which the paper reports: {value:.2f} %")
     if without := [name for name, pair in result.settings.get("per_class", {}).items() if pair is None]:
         remarks.append(f"left out of the mean, since no test image shows it: {', '.join(without)}")
-    show(evaluated, "; ".join(remarks))
+    evaluated.show("; ".join(remarks))
 
 
 def parse(argv: Sequence[str]) -> Settings:

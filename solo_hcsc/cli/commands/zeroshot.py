@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solo_hcsc.cli.commands.knn import evaluate
-from solo_hcsc.cli.flags import check_features, knn_parser
+from solo_hcsc.cli.flags import knn_parser
 from solo_hcsc.data.source import DATASETS, ImageSource, check_folder
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
+from solo_hcsc.evaluation.frozen_settings import check_features
 from solo_hcsc.progress import note
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Settings
@@ -27,10 +27,11 @@ def run(argv: Sequence[str]) -> None:
     source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
     from solo_hcsc.evaluation.knn import zeroshot
+    from solo_hcsc.evaluation.of_runs import knn_of_run
 
     if pretrained_on(trained, source):
         note("the encoder was pretrained on this data set; give another one for a zero-shot accuracy")
-    evaluate(zeroshot, flags, files, source, lambda crop: read_sets(source, crop), Invocation("zeroshot", tuple(argv)))
+    knn_of_run(flags, files, source, Invocation("zeroshot", tuple(argv)), zeroshot, read_sets).tell()
 
 
 def read_sets(source: ImageSource, transform: Callable) -> "tuple[Dataset, Dataset]":

@@ -1,0 +1,186 @@
+"""Settings of what trains nothing on images: embeddings, `knn`, `clustering`, `fewlabels` and `analyse`.
+
+Needs no torch, so that a wrong setting is refused before that is imported.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from solo_hcsc.data.settings import (
+    EVALUATED_SIZE,
+    IMAGES,
+    WORKERS,
+    check_colours,
+    check_label_hierarchy,
+    check_skipping,
+)
+from solo_hcsc.encoders.settings import FOREIGN
+from solo_hcsc.errors import ArgumentError
+from solo_hcsc.evaluation.protocols import CHECKPOINT, Groups, adapted, check_checkpoint, check_labelled
+from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.settings import HIDDEN, ONE, POSITIVE, Bound, Setting, Settings, at_least, below, settle
+from solo_hcsc.training.settings import wandb
+from solo_hcsc.trees.names import WAYS
+
+FEWEST_TO_ANALYSE = 10  # images of which a map says anything
+MOST_QUERIES = 12  # that a picture has room for
+_SPLITS = ("train", "val")
+_AS_TRAINED = {"dataset": {"help": "which data set; as in pretraining if not given, like its folders"}}
+
+
+def _frozen(own: Groups, changes: Mapping[str, Mapping[str, Any]]) -> Groups:
+    """Return the settings that choose features, images and a device, by their groups, with an evaluation's own."""
+    told = "the encoder's features, or what the method's projector makes of them"
+    groups: Groups = {
+        "encoder": (
+            *FOREIGN,
+            Setting("features", ("backbone", "projector"), "backbone", None, told),
+            Setting("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
+        ),
+        "data": (
+            *IMAGES,
+            EVALUATED_SIZE,
+            Setting("batch_size", int, 128, ONE, "images per forward pass"),
+            WORKERS,
+        ),
+    }
+    hidden = {name: {"help": HIDDEN} for name in ("dali", "dali_device", "no_labels")}
+    joined = {title: (*groups.get(title, ()), *own.get(title, ())) for title in groups | own}
+    return adapted(joined, {**_AS_TRAINED, **hidden, **changes})
+
+
+def _of_checkpoint(own: Groups, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Groups:
+    groups = _frozen(own, changes or {})
+    return {**groups, "encoder": (*CHECKPOINT, *groups["encoder"])}
+
+
+def data_format(text: str) -> str:
+    """Accept solo-learn's name for folders of images."""
+    if text != "image_folder":
+        raise ArgumentError(f"{text}: images are read from folders (image_folder)")
+    return text
+
+
+def _compared(split: str, seed: str) -> tuple[Setting, ...]:
+    """Return the settings of what compares clusters with labels; `split` and `seed` are help texts."""
+    told = "a text file of lines `child: parent`, to compare with groups of classes too; cifar10 and digits have one"
+    return (
+        Setting("split", _SPLITS, "train", None, split),
+        Setting("seed", int, 5, below(2**31), seed),
+        Setting("label_hierarchy", Path, None, None, told),
+    )
+
+
+_ANY_FOLDER = "a folder of images, with class folders or without; with `dataset` or `train_dir`, what these are below"
+EMBED = _frozen(
+    {"data": (Setting("split", _SPLITS, "train", None, "which images, where the data set has both"),)},
+    {
+        "data_dir": {"help": f"{_ANY_FOLDER}; the run's own images if not given"},
+        "no_labels": {"help": "no column of labels; implied when there are no class folders"},
+    },
+)
+_WHICH = "which image of a cluster: the most typical, the nearest to its centre; or farthest-first, without a tree"
+_TREE = "whose clusters: the run's own tree, or one made of the features; auto: the run's own, if an HCSC run"
+PICKING = (
+    Setting("way", WAYS, "typical", None, _WHICH),
+    Setting("tree", ("auto", "run", "features"), "auto", None, f"{_TREE} started from random weights"),
+)
+_DRAWS = "times that each choice is made, each from another four fifths of the training images"
+FEWLABELS = adapted(
+    {
+        **EMBED,
+        "few labels": (
+            Setting("budgets", int, [10, 20, 50, 100, 250, 500], ONE, "how many images are labelled"),
+            Setting("draws", int, 5, ONE, _DRAWS),
+            Setting("out", Path, None, None, "where the files go"),
+            *PICKING,
+        ),
+    },
+    {name: {"help": HIDDEN} for name in ("split", "no_labels")},
+)
+_SEVERAL = "of several, each is tried"
+KNN = _of_checkpoint(
+    {
+        "data": (Setting("data_format", data_format, "image_folder", None, HIDDEN),),
+        "KNN": (
+            Setting("k", int, [10, 20, 100, 200], ONE, "neighbours to try; the best is reported"),
+            Setting("temperature", float, [0.07], POSITIVE, f"of the votes' weights (cosine); {_SEVERAL}"),
+            Setting("distance_function", ("cosine", "euclidean"), ["cosine"], None, f"between features; {_SEVERAL}"),
+        ),
+    },
+    {
+        "features": {
+            "default": ["backbone"],
+            "help": "the encoder's features, what the method's projector makes of them, or both, one after the other",
+        }
+    },
+)
+_CLUSTERS = "clusters of k-means, one number or several; as many as classes if not given"
+CLUSTERING = _of_checkpoint(
+    {
+        "clustering": (
+            Setting("k", int, None, at_least(2), _CLUSTERS, several=True),
+            *_compared("which images are clustered", "seed of k-means"),
+        )
+    }
+)
+_QUERIES = Bound(lambda value: 1 <= value <= MOST_QUERIES, f"must be from 1 to {MOST_QUERIES}")
+_POINTS = "images that maps and left-out negatives are made of; at most all"
+ANALYSE = _of_checkpoint(
+    {
+        "analysis": (
+            *_compared("which images are analysed", "seed of k-means, of the sample and of the maps"),
+            Setting("out", Path, None, None, "where the pictures go; `analysis` beside the checkpoint if not given"),
+            Setting("points", int, 1000, at_least(FEWEST_TO_ANALYSE), _POINTS),
+            Setting("queries", int, 4, _QUERIES, "queries that are shown with their left-out negatives"),
+        ),
+        "Weights & Biases": wandb("name of the run"),
+    },
+    {
+        "no_labels": {
+            "help": "use no labels; implied when there are no class folders, or when pretraining used none",
+        }
+    },
+)
+
+
+def settled(groups: Groups, given: Mapping[str, Any]) -> Settings:
+    """Check settings by name, with that of the run, and fill in the defaults."""
+    rows = [row for group in groups.values() for row in group]
+    return settle([CHECKPOINT[0], *rows], given)
+
+
+def check_frozen(settings: Settings) -> None:
+    """Refuse mistakes in the settings of an evaluation that trains nothing and needs no labels."""
+    check_checkpoint(settings)
+    check_colours(settings)
+    if settings.dali:
+        raise ArgumentError("`dali`: features are read with the default loader; leave it out")
+    check_skipping(settings)
+
+
+def check_features(settings: Settings) -> None:
+    """Refuse mistakes in the settings of an evaluation that trains nothing."""
+    check_labelled(settings)
+    check_frozen(settings)
+
+
+def check_clustering(settings: Settings) -> None:
+    """Refuse a hierarchy that cannot be read, too."""
+    check_label_hierarchy(settings)
+    check_features(settings)
+
+
+def check_analysis(settings: Settings) -> None:
+    """Refuse a hierarchy that cannot be read, too; labels are not needed."""
+    check_label_hierarchy(settings)
+    check_frozen(settings)
+
+
+def check_fewlabels(settings: Settings) -> None:
+    """Refuse a folder that cannot be written, too."""
+    check_frozen(settings)
+    if settings.out is None:
+        raise ArgumentError("`out` is missing: the folder where the files go")
+    check_folder_to_write(settings.out)

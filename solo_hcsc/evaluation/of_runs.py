@@ -1,0 +1,221 @@
+"""Evaluations of a run, from its settings to the results' files: what a command and a study's job call.
+
+Each takes the run's files and its images, which are found without torch, so that wrong ones are refused early.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch.utils.data import Dataset
+
+from solo_hcsc.data.folders import classes_of
+from solo_hcsc.data.images import Skipped
+from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.sets import evaluation_sets
+from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.encoders.embedding import Embedder, Embeddings
+from solo_hcsc.encoders.recorded import RunFiles
+from solo_hcsc.errors import ArgumentError, UserError
+from solo_hcsc.evaluation import clusters as clusterings
+from solo_hcsc.evaluation import knn as neighbours
+from solo_hcsc.evaluation.analysed import Analysed
+from solo_hcsc.evaluation.budgets import check_budgets, fewlabels
+from solo_hcsc.evaluation.features import Frozen, tell_skipped
+from solo_hcsc.evaluation.labelled import Labelled
+from solo_hcsc.hcsc.kmeans import import_faiss
+from solo_hcsc.progress import note, say
+from solo_hcsc.runs.images import choose_labels
+from solo_hcsc.runs.results import Invocation, Result, describe_data, result_file
+from solo_hcsc.runs.run import Run
+from solo_hcsc.settings import Settings, take
+
+Sets = Callable[[ImageSource, Callable], tuple[Dataset, Dataset]]  # the bank and the queries
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Hold the results of an evaluation by their files, and what there is to say of them."""
+
+    results: Mapping[Path, Result]
+    lines: Sequence[str]
+    skipped: Sequence[Skipped]
+    images: int  # with those that were skipped
+
+    def tell(self, *further: str) -> None:
+        """Say the figures and where they are; list images that could not be read."""
+        for line in (*self.lines, *further):
+            say(line)
+        tell_skipped(self.skipped, self.images)
+
+
+def _both_parts(source: ImageSource, transform: Callable) -> tuple[Dataset, Dataset]:
+    return evaluation_sets(source, transform, transform)
+
+
+def knn_of_run(
+    settings: Settings,
+    files: RunFiles,
+    source: ImageSource,
+    command: Invocation | None = None,
+    function: Callable[..., Result] = neighbours.knn,
+    sets: Sets = _both_parts,
+) -> Judged:
+    """Embed the bank and the queries, and save the result of every kind of features beside the checkpoint.
+
+    Args:
+        settings: those of `frozen_settings.KNN`.
+        files: of the run.
+        source: the images, located and labelled.
+        command: as it was typed, for the record.
+        function: `knn` or `zeroshot`, which the result is named for.
+        sets: reads the bank and the queries.
+    """
+    started, name = time.monotonic(), function.__name__
+    opened, loading = Run(files, settings.encoder, settings.encoder_args), take(Loading, settings)
+    frozen = Frozen(opened, source.crop_size[0], accelerator=settings.accelerator)
+    encoder, heads = frozen.encoder, {kind: frozen.head(kind) for kind in settings.features}
+    train_set, val_set = sets(source, evaluation_transforms(source)[1])
+    images, queries, classes = len(train_set), len(val_set), classes_of(train_set)  # type: ignore[arg-type]
+    neighbours.check_ks(settings.k, images)
+    names = {kind: name if kind == "backbone" else f"{name}-{kind}" for kind in heads}
+    places = {kind: result_file(encoder.checkpoint, names[kind], source) for kind in heads}
+    say(encoder.taken)
+    say(
+        f"{name} of {encoder.checkpoint} ({encoder.name}, {' and '.join(heads)} features) on {source.dataset}: "
+        f"{images} images in the bank, {queries} queries, {frozen.device}"
+    )
+    both = frozen.of(train_set, loading, "bank"), frozen.of(val_set, loading, "queries")
+    skipped, (images, queries) = both[0].skipped + both[1].skipped, (len(one.y) for one in both)
+    neighbours.check_ks(settings.k, images, " that can be read")
+    data = describe_data(source, classes, skipped, train=images, val=queries)
+    results, lines = {}, []
+    for kind, head in heads.items():
+        seen = (Labelled(one.x.numpy(), one.y.numpy(), classes) for one in map(head, both))
+        result = function(*seen, settings.k, settings.temperature, settings.distance_function)
+        other = [*result.settings["deviations"], *(["features"] if kind != "backbone" else [])]
+        own = {**result.settings, "features": kind, "deviations": other}
+        seconds = time.monotonic() - started
+        result = replace(result, settings=own, data=data, method=settings.method, seconds=seconds)
+        results[places[kind]] = result = result.of(encoder, command)
+        result.save(places[kind])
+        way = ", ".join(f"{name}={own[name]}" for name in result.columns if own.get(name) is not None)
+        lines += [f"{kind} features:"] * (len(heads) > 1) + [result.table()]
+        lines += [f"best: {result.metrics['acc1']:.2f} % of {queries} images, with {way}; result in {places[kind]}"]
+    return Judged(results, lines, skipped, images + queries + len(skipped))
+
+
+def clustering_of_run(
+    settings: Settings, files: RunFiles, source: ImageSource, command: Invocation | None = None
+) -> Judged:
+    """Compare k-means with every `k`, and the checkpoint's own tree with each of its levels, with labels.
+
+    Args:
+        settings: those of `frozen_settings.CLUSTERING`.
+        files: of the run.
+        source: the images of the split.
+        command: as it was typed, for the record.
+    """
+    started = time.monotonic()
+    import_faiss("this evaluation clusters")
+    how = (settings.split, settings.label_hierarchy, settings.features, settings.accelerator)
+    subject = Analysed.load(Run(files, settings.encoder, settings.encoder_args), source, *how)
+    ks = settings.k or [len(subject.classes)]
+    clusterings.check_ks(ks, subject.images)
+    encoder, tree = subject.frozen.encoder, subject.tree
+    if tree is None and encoder.trained_with.get("method") == "hcsc":
+        early = "since it is from before the run's first clustering; only k-means is compared"
+        note(f"{encoder.checkpoint} carries no tree, {early}")
+    variant = "-projector" * (settings.features == "projector") + "-val" * (settings.split == "val")
+    file = result_file(encoder.checkpoint, f"clustering{variant}", source)
+    say(encoder.taken)
+    say(
+        f"clustering of {encoder.checkpoint} ({encoder.name}, {settings.features} features) on {source.dataset}: "
+        f"{subject.images} {settings.split} images, {subject.frozen.device}"
+    )
+    subject, images, found = subject.embed_labelled(take(Loading, settings))
+    prototypes = [len(level.prototypes) for level in tree.hierarchy.levels] if tree else None
+    told = {"seed": settings.seed, "label_hierarchy": subject.levels, "prototypes": prototypes}
+    result = clusterings.clustering(images, found, ks, **told)
+    own = {"features": settings.features, "split": settings.split, "label_hierarchy": subject.label_hierarchy}
+    asked, seconds = {**result.settings, **own}, time.monotonic() - started
+    result = replace(result, settings=asked, data=subject.description, method=settings.method, seconds=seconds)
+    result = result.of(encoder, command)
+    result.save(file)
+    table = result.table() + (f"\n\n{clusterings.compare_tree(result)}\n" if asked["tree"] else "")
+    images_in_all = subject.images + len(subject.skipped)
+    return Judged({file: result}, [table, f"result in {file}"], subject.skipped, images_in_all)
+
+
+def prepare(run: Run, source: ImageSource, settings: Settings, split: str, tree: bool = False) -> Embedder:
+    """Prepare to embed the images of a split; `tree`: to find their clusters in the run's tree, too."""
+    chosen = choose_labels(source, settings.but(split=split), run.settings)
+    return run.embedder(chosen, split=split, features=settings.features, accelerator=settings.accelerator, tree=tree)
+
+
+def compute(embedder: Embedder, settings: Settings) -> Embeddings:
+    """Embed the images; say which."""
+    told = f"{settings.features} features of {embedder.encoder.name}, {embedder.device}"
+    say(f"{len(embedder.images)} images, {told}")
+    return embedder.embeddings(take(Loading, settings))
+
+
+def picks_from_run(run: Run, settings: Settings) -> bool:
+    """Return whether to pick from the run's own tree rather than from one made of the features; say so."""
+    if settings.tree == "run" and run.tree is None:
+        raise ArgumentError(f"`tree` run: {run.checkpoint} carries no tree; leave it out")
+    own = run.tree is not None and settings.way != "farthest"
+    own = own and (settings.tree == "run" or (settings.tree == "auto" and not run.settings.get("init_weights")))
+    if settings.way != "farthest":
+        say("picking from the run's own tree" if own else "picking from a tree built from the features")
+    return own
+
+
+def fewlabels_of_run(
+    settings: Settings,
+    files: RunFiles,
+    source: ImageSource,
+    save: Callable[[Result], Mapping[Path, Result]],
+    command: Invocation | None = None,
+) -> Judged:
+    """Measure what few labels are worth, on the run's features.
+
+    Args:
+        settings: those of `frozen_settings.FEWLABELS`.
+        files: of the run.
+        source: the images.
+        save: writes the result and its picture; returns the result by its file.
+        command: as it was typed, for the record.
+    """
+    started = time.monotonic()
+    import_faiss("fewlabels clusters")
+    opened = Run(files, settings.encoder, settings.encoder_args)
+    embedders = [prepare(opened, source, settings, split) for split in ("train", "val")]
+    typed = settings.budgets if "budgets" in settings.typed else None
+    budgets = check_budgets(typed, len(embedders[0].images))
+    _check_classes(embedders)
+    own = picks_from_run(opened, settings)
+    embedders[0] = prepare(opened, source, settings, "train", tree=own)
+    train, val = (compute(embedder, settings) for embedder in embedders)
+    say("choosing, training, judging ...")
+    result = fewlabels(train, val, budgets, settings.draws, settings.way, own)
+    skipped = train.skipped + val.skipped
+    counts = {split: result.data[f"{split}_images"] for split in ("train", "val")}
+    described = replace(source.with_split("train"), val_dir=source.with_split("val").val_dir)
+    data = describe_data(described, result.data["classes"], skipped, **counts)
+    asked = {**result.settings, "features": settings.features}
+    result = replace(result, data=data, settings=asked, seconds=time.monotonic() - started)
+    results = save(result.of(embedders[0].encoder, command))
+    told = f"accuracy in % on {counts['val']} images; mean ± standard deviation of {settings.draws} draws"
+    return Judged(results, [told, result.table()], skipped, sum(len(embedder.images) for embedder in embedders))
+
+
+def _check_classes(embedders: Sequence[Embedder]) -> None:
+    """Refuse images without labels, and those of one class."""
+    sets = [embedder.images for embedder in embedders]
+    if any(one.labels is None or not (one.labels >= 0).any() for one in sets):
+        raise UserError("fewlabels compares with true labels: give images in class folders")
+    if len(classes := {name for one in sets for name in one.classes}) < 2:
+        raise UserError(f"fewlabels needs at least two classes; all images are {min(classes)!r}")
