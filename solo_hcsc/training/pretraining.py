@@ -293,7 +293,7 @@ def prepare(job: Job) -> Work:
     true_labels = None
     if issubclass(method, HCSC) and settings["oracle_labels"]:
         true_labels = oracle(train_set, source, asked.label_hierarchy)
-        settings |= {"num_prototypes": [int(level.max()) + 1 for level in true_labels], "min_cluster_size": 0}
+        settings |= {"num_prototypes": [int(level.max()) + 1 for level in true_labels.T], "min_cluster_size": 0}
     else:
         batches_of(job, len(train_set))  # type: ignore[arg-type]
         settings |= suited(job, len(train_set))  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def test_method_pretrains_saves_resumes_and_is_evaluated(method, custom, tmp_pat
         assert 0 <= result["metrics"]["acc1"] <= 100
         assert "acc5" not in result["metrics"], "of three classes the right one is always among the first five"
     if method == "hcsc":
-        table = run("summary", ".", cwd=tmp_path).stdout
+        table = run("summary", ".", "--wide", cwd=tmp_path).stdout
         assert re.search(
             r"knn +k=\d, not the paper's k +hcsc multi-crop, 3 epochs +images0/val +3 +9 +32 +top-1 +\d+\.\d\d", table
         )

@@ -202,7 +202,7 @@ def test_winners_are_compared_on_test_images(held_out, tmp_path, monkeypatch, ca
     last = said.splitlines()[-1]
     _, _, pair = last.partition("to measure what the tree contributes to hcsc: solo-hcsc ablate ")
     flags, words = ablate.parse(shlex.split(pair))
-    assert (flags.seeds, str(flags.test_dir), flags.evaluations, flags.knn) == ([0], "test", ["knn"], "--k 20")
+    assert (flags.seeds, str(flags.test_dir), flags.evaluations, flags.knn) == ([0], "test", ["knn"], None)
     best = winner(Search(**found["search"]), "hcsc")
     assert words[-2 - len(best.flags) :] == [*best.flags, "--max_epochs", "1"]
     settings = pretraining("tree", words, flags.test_dir)
