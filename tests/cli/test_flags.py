@@ -63,13 +63,13 @@ def test_help_has_each_flag_of_a_method_in_a_group_whose_title_says_something():
 # ---- solo-learn's own parsers ----
 
 OPTIONAL = {
-    "dataset": {"choices": list(DATASETS)},  # with digits
+    "dataset": {"choices": list(DATASETS), "required": False},  # with digits; told by the folder or the run
     "data_dir": {"required": False, "default": Path("datasets")},
     "optimizer": {"required": False, "default": "sgd", "choices": ["sgd", "lars", "adam"]},  # with 1.0.4's lars
     "project": {"default": "solo-learn"},
 }
 OF_EVALUATION = OPTIONAL | {
-    "dataset": {"choices": list(DATASETS), "required": False},  # as in pretraining
+    "lr": {"default": None},  # chosen on held-out training images
     "encoder": {"type": encoder, "choices": None},
 }
 OF_PRETRAINING = OPTIONAL | {
