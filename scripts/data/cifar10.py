@@ -21,7 +21,7 @@ import numpy as np
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import unpack
-from solo_hcsc.launch import stop
+from solo_hcsc.launch import last_words
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # Of the original data_batch_1.bin to 5 and test_batch.bin: for each image its label's byte, then red, green and blue.
@@ -42,9 +42,11 @@ def main() -> None:
     try:
         run(sys.argv[1:])
     except UserError as error:
-        stop(str(error), 2)
+        last_words(str(error))
+        sys.exit(2)
     except KeyboardInterrupt:
-        stop("interrupted", 130)
+        last_words("interrupted")
+        sys.exit(130)
 
 
 def run(argv: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from solo_hcsc.cli.parser import Parser
 from solo_hcsc.data.digits import Digit, read_digits
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import folder_written_whole
-from solo_hcsc.launch import stop
+from solo_hcsc.launch import last_words
 from solo_hcsc.settings import NOT_NEGATIVE, at_least
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -105,7 +105,8 @@ def main() -> None:
     try:
         run(sys.argv[1:])
     except UserError as error:
-        stop(str(error), 2)
+        last_words(str(error))
+        sys.exit(2)
 
 
 def run(argv: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from PIL import Image
 from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import inside, unpack
-from solo_hcsc.launch import stop
+from solo_hcsc.launch import last_words
 from solo_hcsc.settings import at_least
 
 COMMIT = "fc80ba90f803d79d0383df52c5a4ac5de99ff6fc"
@@ -37,9 +37,11 @@ def main() -> None:
     try:
         run(sys.argv[1:])
     except UserError as error:
-        stop(str(error), 2)
+        last_words(str(error))
+        sys.exit(2)
     except KeyboardInterrupt:
-        stop("interrupted", 130)
+        last_words("interrupted")
+        sys.exit(130)
 
 
 def run(argv: Sequence[str]) -> None:

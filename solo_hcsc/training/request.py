@@ -69,7 +69,7 @@ def check_early(settings: Settings) -> None:
         if settings.resume_from_checkpoint.is_dir():
             raise UserError(f"{settings.resume_from_checkpoint}: a folder; give a file")
         newest_checkpoints(settings.resume_from_checkpoint)
-    if settings.init_weights not in (None, "", "timm"):
+    if settings.init_weights not in (None, "", "timm") and not settings.auto_resume:  # whose checkpoint has them
         newest_checkpoints(Path(settings.init_weights))
 
 

@@ -104,7 +104,7 @@ def test_evaluations_take_it_as_it_is(command, theirs, tmp_path, capfd):
     results = [*run.glob("*-*.json")]
     if results:
         assert json.loads(results[0].read_text())["method"] == "hcsc"
-        run_here("summary", run)
+        run_here("summary", run, "--wide")
         assert "hcsc multi-crop, 2 epochs" in capfd.readouterr().out
 
 

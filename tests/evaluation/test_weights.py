@@ -73,7 +73,7 @@ def test_vit_takes_weights_of_another_image_size_as_timm_does(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["hcsc", "mocov2plus", "swav"])
-def test_encoder_and_momentum_encoder_start_equal_from_given_weights(method, custom, tmp_path, capsys):
+def test_encoder_and_momentum_encoder_start_equal_from_given_weights(method, custom, tmp_path, told, capsys):
     torch.manual_seed(3)
     weights = timm.create_model("test_efficientnet").state_dict()
     save_file(weights, tmp_path / "x.safetensors")
