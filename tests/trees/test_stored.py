@@ -37,5 +37,5 @@ def test_files_without_vectors_are_refused(name, tmp_path):
     import pandas
 
     pandas.DataFrame({"x": [1]}).to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(ArgumentError, match=r"^`features` .*: (cannot be read|give an \.npy)"):
+    with pytest.raises(ArgumentError, match=r"^`images` .*: (cannot be read|give an \.npy)"):
         pick(tmp_path / name, 5)
