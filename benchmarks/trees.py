@@ -222,7 +222,7 @@ def parents_of_levels(found: np.ndarray) -> np.ndarray:
 
 def kmeans_of_kmeans(points: np.ndarray, levels: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
     options = Options(num_prototypes=levels, min_cluster_size=0, kmeans_restarts=3)
-    found = build_hierarchy(points, options, seed).assignments.numpy().T
+    found = build_hierarchy(points, options, seed).assignments.numpy()
     return found, parents_of_levels(found)
 
 
@@ -315,7 +315,7 @@ def cost_of(way: str, count: int, threads: int) -> dict[str, Any]:
         started, processor = time.perf_counter(), time.process_time()
         if way == "kmeans of kmeans":
             options = Options(num_prototypes=sizes, min_cluster_size=0)
-            found = build_hierarchy(points, options, 0).assignments.numpy().T
+            found = build_hierarchy(points, options, 0).assignments.numpy()
         else:
             found = build_tree(points, levels, builder=way).levels
         wall, used = time.perf_counter() - started, time.process_time() - processor
