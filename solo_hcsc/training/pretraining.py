@@ -367,7 +367,7 @@ def oracle(train_set: Dataset, source: ImageSource, file: Path | None) -> torch.
     chosen = [labels[place] for place in train_set.indices] if isinstance(train_set, Part) else labels
     _, levels_of = find_levels(file, source.dataset)
     found = labels_by_level(chosen, levels_of(whole(train_set).classes))  # type: ignore[attr-defined]
-    told = " ".join(str(level.max() + 1) for level in found)
+    told = " ".join(str(level.max() + 1) for level in found.T)
     note(f"`oracle_labels`: the tree is made of the true labels ({told}); this run is not self-supervised")
     return torch.from_numpy(found)
 

@@ -165,7 +165,7 @@ def test_auto_resume_finds_its_own_run_whatever_is_only_shown_or_written_elsewhe
         "--brightness 0.3": "--brightness 0.4",
     }.items(),
 )
-def test_auto_resume_leaves_another_run_alone_and_says_why(stopped, other, named, capsys):
+def test_auto_resume_leaves_another_run_alone_and_says_why(stopped, other, named, told, capsys):
     flags, checkpoint = stopped
     assert found([*flags, *other.split()]) is None
     said = capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_auto_resume_takes_no_other_methods_checkpoint(stopped):
     assert found(moco) is None
 
 
-def test_auto_resume_falls_back_to_an_older_one_if_the_newest_is_broken(stopped, capsys):
+def test_auto_resume_falls_back_to_an_older_one_if_the_newest_is_broken(stopped, told, capsys):
     flags, checkpoint = stopped
     broken = checkpoint.with_name("broken-ep=1.ckpt")
     broken.write_bytes(checkpoint.read_bytes()[:1000])
@@ -191,7 +191,7 @@ def test_auto_resume_falls_back_to_an_older_one_if_the_newest_is_broken(stopped,
     broken.unlink()
 
 
-def test_auto_resume_forgets_what_is_too_old(stopped, capsys):
+def test_auto_resume_forgets_what_is_too_old(stopped, told, capsys):
     flags, checkpoint = stopped
     then = time.time() - 37 * 3600
     os.utime(checkpoint, (then, then))
@@ -201,7 +201,7 @@ def test_auto_resume_forgets_what_is_too_old(stopped, capsys):
     os.utime(checkpoint)
 
 
-def test_unreadable_record_of_a_run_is_left_alone(stopped, capsys):
+def test_unreadable_record_of_a_run_is_left_alone(stopped, told, capsys):
     flags, checkpoint = stopped
     record = checkpoint.parent / "args.json"
     text = record.read_text()
