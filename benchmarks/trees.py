@@ -28,9 +28,9 @@ from sklearn.metrics import adjusted_mutual_info_score
 from benchmarks import measure
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.kmeans import fast_kmeans, nearest, normalise
+from solo_hcsc.hcsc.linkage import ward_along_graph
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.trees.building import POWER, build_tree
-from solo_hcsc.trees.linkage import ward_along_graph
 from solo_hcsc.trees.tree import Tree
 
 IMAGES = 2500  # of a set at most, for each seed nine tenths of the set if it is smaller

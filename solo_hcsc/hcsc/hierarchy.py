@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import fast_kmeans, kmeans, nearest, normalise
+from solo_hcsc.hcsc.linkage import lump, merge_table
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 
@@ -36,7 +37,7 @@ class Level:
         parents: (M_l,) index into the level above; None at the top.
         sizes: (M_l,) images in each cluster.
         dropped: how many clusters were too small.
-        objective: what k-means minimises, the sum of squared distances.
+        objective: what clustering minimises, the sum of squared distances.
         seconds: how long it took.
 
     Example:
@@ -244,6 +245,9 @@ class Hierarchy:
 def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: Any = None) -> Hierarchy:
     """Bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
 
+    With `tree_builder` "ward" each level is Ward's linkage instead: of the images, then of the clusters of each level,
+    which count as their mean and as many images as they have.
+
     Args:
         embeddings: (N, D), a tensor, a NumPy array, or the `Embeddings` that `embed` returns. Rows that are not at
             unit length are brought to it.
@@ -273,11 +277,12 @@ def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: 
     if not isinstance(seed, Integral):
         raise ArgumentError(f"`seed` is {type(seed).__name__}: give a whole number")
     points, members = compared, np.arange(len(images))  # what a level clusters; each image's point in it
+    ward = options.tree_builder == "ward"
     levels: list[Level] = []
     assignments: list[np.ndarray] = []
     for number in range(len(options.num_prototypes)):
         started = time.monotonic()
-        found = _cluster(points, number, options, seed)
+        found = _link(points, members, number, options, seed) if ward else _cluster(points, number, options, seed)
         found = _drop_small(found, points, members, options.min_cluster_size)
         members = found.of_points[members]
         above = normalise(found.centroids)  # what the next level clusters
@@ -298,7 +303,7 @@ def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: 
             )
         )
         assignments.append(members)
-        points = above
+        points = found.centroids if ward else above
     return Hierarchy(tuple(levels), torch.from_numpy(np.stack(assignments, axis=1)))
 
 
@@ -354,7 +359,7 @@ def means_of(points: np.ndarray, clusters: np.ndarray, count: int) -> np.ndarray
 
 @dataclass(frozen=True)
 class _Clusters:
-    """What k-means found."""
+    """What k-means or a linkage found."""
 
     centroids: np.ndarray  # (M, D)
     of_points: np.ndarray  # (n,) each point's cluster
@@ -369,6 +374,16 @@ def _cluster(points: np.ndarray, level: int, options: Options, seed: int) -> _Cl
     centroids = (fast_kmeans if options.kmeans == "fast" else kmeans)(points, k, options, seed)
     distances, clusters = nearest(points, centroids)
     return _Clusters(centroids, clusters, float(distances.sum(dtype=np.float64)))
+
+
+def _link(points: np.ndarray, members: np.ndarray, level: int, options: Options, seed: int) -> _Clusters:
+    """The clusters of a level's points (n, D) by Ward's linkage; `members (N,)`: each image's point."""
+    weights = np.bincount(members, minlength=len(points)).astype("float32")
+    k = min(options.num_prototypes[level], len(points))
+    clusters = lump(merge_table(points, weights, seed=seed % 2**31), k)[1]
+    centroids = means_of(points[members], clusters[members], k)
+    distances = np.square(points - centroids[clusters]).sum(axis=1)
+    return _Clusters(centroids, clusters, float(distances @ weights.astype("float64")))
 
 
 def _drop_small(found: _Clusters, points: np.ndarray, members: np.ndarray, least: int) -> _Clusters:

@@ -182,6 +182,12 @@ class Options:
         "2018), whose clusters have the mean embedding of their images as prototype",
         ("projector", "encoder"),
     )
+    tree_builder: str = option(
+        "kmeans",
+        "levels by k-means of k-means (Alg. 1); or Ward's linkage of the images, then of the clusters of each level by "
+        "their sizes",
+        ("kmeans", "ward"),
+    )
     entry_cluster: str = option(
         "drawn",
         "a queue entry's cluster where negatives are left out: drawn by Eq. 4; or its image's in k-means, without "
@@ -272,6 +278,10 @@ class Options:
             )
         if self.entry_cluster == "assignment" and self.clamp_probabilities:
             raise ArgumentError("`entry_cluster` assignment: has no probabilities; add `clamp_probabilities` false")
+        if self.oracle_labels and self.tree_builder != "kmeans":
+            raise ArgumentError(
+                f"`tree_builder` {self.tree_builder}: `oracle_labels` are the clusters; leave one of them out"
+            )
         if self.oracle_labels and self.cluster_sample:
             raise ArgumentError("`oracle_labels`: has the labels of all images; leave out `cluster_sample`")
         if not self.instance_loss and not self.prototype_loss:

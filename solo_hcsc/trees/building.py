@@ -11,10 +11,10 @@ import torch
 
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import fast_kmeans, nearest
+from solo_hcsc.hcsc.linkage import Progress, lump, merge_table, ward, ward_along_graph
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.levels import choose_levels
-from solo_hcsc.trees.linkage import EXACT, Progress, ward, ward_along_graph
 from solo_hcsc.trees.stored import stored
 from solo_hcsc.trees.tree import Tree, check_level_sizes
 
@@ -22,7 +22,6 @@ BUILDERS = ("auto", "exact", "graph", "kmeans")
 POWER = 0.8  # of sizes in the distance of clusters: benchmarks/README.md has AMI for others
 MOST_LEAVES = 50_000  # of more images the lowest merges are left out, and leaves are clusters of about 20 at a million
 SMALL_CLUSTERS = 4_000  # of k-means, whose time grows with their number
-NARROW = 256  # dimensions: more are brought to their principal ones for the graph, which changed no AMI by 0.02
 
 
 def build_tree(
@@ -67,16 +66,16 @@ def build_tree(
         raise ArgumentError(f"`power` {power}: give a number from 0 to 1")
     if levels is not None:
         check_level_sizes(tuple(levels), min(len(points), MOST_LEAVES))
-    if builder == "auto":
-        builder = "exact" if len(points) <= EXACT else "graph"
     if builder == "kmeans":
         leaves, means = _small_clusters(points, seed)
         merges = ward(means, np.bincount(leaves), power, progress)
     else:
         if builder == "exact":
             merges = ward(points, None, power, progress)
+        elif builder == "graph":
+            merges = ward_along_graph(points, None, power, seed=seed, progress=progress)
         else:
-            merges = ward_along_graph(_narrow(points, seed), None, power, seed=seed, progress=progress)
+            merges = merge_table(points, None, power, seed, progress)
         merges, leaves = lump(merges, min(len(points), MOST_LEAVES))
         means = points if len(merges) + 1 == len(points) else _means(points, leaves, len(merges) + 1)
     if levels is None:
@@ -85,45 +84,6 @@ def build_tree(
         raise ArgumentError(f"`levels` {tuple(levels)}: this tree has {len(means)} leaves; give no more clusters")
     sizes = tuple(int(size) for size in levels)
     return Tree(merges, leaves, means, sizes, None if keys is None else tuple(map(str, keys)))
-
-
-def lump(merges: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leave out the lowest merges, so that `most` leaves remain.
-
-    Args:
-        merges: (N - 1, 4) of N images.
-        most: M, at most N.
-
-    Returns:
-        The merges (M - 1, 4) of the clusters that remain, and each image's cluster (N,).
-
-    Example:
-        >>> merges = np.float64([[0, 1, 1, 2], [2, 3, 2, 3]])
-        >>> lump(merges, 2)[0].tolist(), lump(merges, 2)[1].tolist()
-        ([[0.0, 1.0, 2.0, 3.0]], [1, 1, 0])
-    """
-    count = len(merges) + 1
-    left_out = count - most
-    owner = np.arange(count + left_out)  # the highest node that is left below each
-    for row in reversed(range(left_out)):
-        one, other = merges[row, :2].astype(np.int64)
-        owner[one] = owner[other] = owner[count + row]
-    tops, leaves = np.unique(owner[:count], return_inverse=True)
-    number = np.full(count + len(merges), -1)
-    number[tops] = np.arange(most)
-    number[count + left_out :] = most + np.arange(most - 1)
-    kept = merges[left_out:].copy()
-    kept[:, :2] = np.sort(number[kept[:, :2].astype(np.int64)], axis=1)
-    return kept, leaves
-
-
-def _narrow(points: np.ndarray, seed: int) -> np.ndarray:
-    """The points in their principal dimensions, where they have more than `NARROW`."""
-    if points.shape[1] <= NARROW:
-        return points
-    some = points[np.random.default_rng(seed).permutation(len(points))[: 20 * NARROW]]
-    axes = np.linalg.eigh(np.cov(some, rowvar=False))[1][:, -NARROW:]
-    return points @ axes.astype("float32")
 
 
 def _small_clusters(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

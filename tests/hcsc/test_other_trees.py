@@ -1,9 +1,11 @@
-"""Trees of the encoder's features and of true labels, and negatives that are left out without chance."""
+"""Trees by Ward's linkage, of the encoder's features and of true labels; negatives left out without chance."""
 
+import numpy as np
 import oracles
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.cluster.hierarchy import fcluster, linkage
 
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.coding import SelectiveCoding, selection_quality
@@ -11,7 +13,9 @@ from solo_hcsc.hcsc.hierarchy import build_hierarchy, hierarchy_of_labels
 from solo_hcsc.hcsc.options import PRESETS, Options
 
 D, N = 8, 120
-NEW = {"clustered_space": "projector", "entry_cluster": "drawn", "oracle_labels": False}
+NEW = {
+    "clustered_space": "projector", "tree_builder": "kmeans", "entry_cluster": "drawn", "oracle_labels": False,
+}  # fmt: skip
 
 
 def unit(*shape, seed=0):
@@ -73,6 +77,65 @@ def test_coding_wants_features_where_they_are_clustered_and_nowhere_else():
     assert coding.cluster(0, unit(N, D), features=unit(N, 20)).num_levels == 2
     with pytest.raises(ValueError, match="give `features` where it is encoder"):
         SelectiveCoding(options(), D, N).cluster(0, unit(N, D), features=unit(N, 20))
+
+
+# ---- Ward's linkage ----
+
+
+def test_levels_by_ward_are_scipys_cuts():
+    embeddings = unit(N, D)
+    chosen = options(num_prototypes=(12, 5, 2), min_cluster_size=0, tree_builder="ward", temperature_scaling="none")
+    tree = build_hierarchy(embeddings, chosen)
+    table = linkage(embeddings.double().numpy(), "ward")
+    for number, count in enumerate(chosen.num_prototypes):
+        theirs, ours = fcluster(table, count, "maxclust"), tree.assignments[:, number].numpy()
+        assert len({*zip(theirs.tolist(), ours.tolist(), strict=True)}) == count  # the same clusters, renumbered
+        means = np.stack([embeddings[ours == one].mean(dim=0).numpy() for one in range(count)])
+        spread = np.square(embeddings.numpy() - means[ours]).sum()
+        if not number:
+            assert tree.levels[0].objective == pytest.approx(spread, rel=1e-5)
+        torch.testing.assert_close(tree.levels[number].prototypes, F.normalize(torch.from_numpy(means), dim=1))
+    bottom, middle, top = tree.assignments.T
+    assert torch.equal(tree.levels[0].parents[bottom], middle)
+    assert torch.equal(tree.levels[1].parents[middle], top)
+    nearest = (embeddings - tree.levels[1].prototypes[middle]).norm(dim=1)[middle == 0]
+    expected = nearest.mean() / torch.log(torch.tensor(len(nearest) + 10.0))
+    torch.testing.assert_close(tree.levels[1].temperatures[0], expected)
+
+
+def test_small_clusters_by_ward_are_dropped_and_their_images_go_to_the_nearest():
+    tree = build_hierarchy(unit(N, D), options(num_prototypes=(40, 8), min_cluster_size=4, tree_builder="ward"))
+    bottom = tree.levels[0]
+    assert bottom.dropped > 0
+    assert len(bottom.sizes) == 40 - bottom.dropped
+    assert int(bottom.sizes.min()) >= 4
+    assert int(bottom.sizes.sum()) == int(tree.levels[1].sizes.sum()) == N
+    assert torch.equal(bottom.parents[tree.assignments[:, 0]], tree.assignments[:, 1])
+
+
+def test_ward_takes_features_and_many_images(monkeypatch):
+    monkeypatch.setattr("solo_hcsc.hcsc.linkage.EXACT", 50)
+    groups = torch.arange(N) % 6
+    features = F.normalize(torch.eye(300)[groups] + 0.01 * unit(N, 300), dim=1)
+    tree = build_hierarchy(unit(N, D, seed=3), options(tree_builder="ward"), seed=2**40, features=features)
+    bottom = tree.assignments[:, 0]
+    assert all(len(groups[bottom == cluster].unique()) == 1 for cluster in range(6))
+    mean = F.normalize(unit(N, D, seed=3)[bottom == 0].mean(dim=0), dim=0)
+    torch.testing.assert_close(tree.levels[0].prototypes[0], mean)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_tree_by_ward_is_used_and_kept_like_any_other(preset):
+    chosen = options(preset=preset, tree_builder="ward", batch_negatives=False, clustered_features="images")
+    coding = SelectiveCoding(chosen, D, N)
+    coding.cluster(0, unit(N, D))
+    again = SelectiveCoding(chosen, D, N)
+    again.load_state_dict(coding.state_dict())
+    steps = [one.step([unit(8, D)], [unit(8, D, seed=1)], torch.arange(8), epoch=0, step=0) for one in (coding, again)]
+    assert coding.kept == (6, 3)
+    assert "prototype_loss_1" in steps[0].parts
+    assert torch.equal(steps[0].loss, steps[1].loss)
+    assert bool(steps[0].loss.isfinite())
 
 
 # ---- true labels ----
@@ -174,6 +237,7 @@ def test_queue_without_the_option_is_as_it_was():
         ({"entry_cluster": "assignment", "query_cluster": "cosine"}, "add `query_cluster` assignment"),
         ({"entry_cluster": "assignment", "clamp_probabilities": True}, "add `clamp_probabilities` false"),
         ({"oracle_labels": True, "cluster_sample": 50}, "leave out `cluster_sample`"),
+        ({"oracle_labels": True, "tree_builder": "ward"}, "`oracle_labels` are the clusters"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given, told):

@@ -73,7 +73,8 @@ def test_it_trains_resumes_and_refuses(runs, tmp_path):
         f"{resumed} ++method_kwargs.query_cluster=cosine",
         f"{short} +method_kwargs.tempreature=1",
         f"{short} +method_kwargs.oracle_labels=True",
-        f"swav|method=hcsc max_epochs=1 ++method_kwargs.min_cluster_size=2 '++save={tmp_path / 'other.ckpt'}'",
+        f"swav|method=hcsc max_epochs=1 ++method_kwargs.min_cluster_size=2 "
+        f"++method_kwargs.tree_builder=ward '++save={tmp_path / 'other.ckpt'}'",
         "swav|method=hcsc max_epochs=1 +method_kwargs.pred_hidden_dim=8",
         f"{short} method_kwargs.proj_output_dim=abc",
         f"{short} method_kwargs.queue_size=4",

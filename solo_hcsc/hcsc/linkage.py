@@ -28,7 +28,26 @@ FLAT = 10_000  # points up to which all pairs are compared for the graph
 PROBES = 8  # of about 4 sqrt(N) lists of faiss's IVF
 FEW = 0.01  # share of clusters that merge in a round; below it, equal distances are in the way
 BLUR = 1e-4  # length of the noise that tells equal distances of unit vectors apart
+NARROW = 256  # dimensions: more are brought to their principal ones for the graph, which changed no AMI by 0.02
 BLOCK = 2**24  # distances that are held at once
+
+
+def merge_table(
+    points: np.ndarray,
+    weights: np.ndarray | None = None,
+    power: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """Return the merge table of `ward` for up to 10,000 points, and of `ward_along_graph` for more.
+
+    Example:
+        >>> merge_table(np.float32([[0], [1], [5]]))[:, :2].astype(int).tolist()
+        [[0, 1], [2, 3]]
+    """
+    if len(points) <= EXACT:
+        return ward(points, weights, power, progress)
+    return ward_along_graph(points, weights, power, seed=seed, progress=progress)
 
 
 def ward(
@@ -69,7 +88,8 @@ def ward_along_graph(
     """Return a merge table where only neighbours in a graph merge, until few clusters are left; then all may.
 
     Each point is joined to its nearest neighbours, and a merged cluster has the neighbours of its parts. The graph is
-    made anew of the clusters' means as they become fewer, which also joins its components.
+    made anew of the clusters' means as they become fewer, which also joins its components. Points of more than 256
+    dimensions are compared in their principal ones.
 
     Args:
         points: (N, D).
@@ -84,12 +104,42 @@ def ward_along_graph(
         >>> ward_along_graph(np.float32([[0], [1], [5]]), neighbours=1, exact=2)[:, [0, 1, 3]].astype(int).tolist()
         [[0, 1, 2], [2, 3, 3]]
     """
-    clusters = _Clusters(points, weights, power, progress)
+    clusters = _Clusters(_narrow(points, seed), weights, power, progress)
     clusters.merge_equal()
     while len(clusters) > exact:
         clusters.merge_along(neighbours, max(exact, len(clusters) // REFRESHED), seed)
     clusters.merge_exactly()
     return clusters.table()
+
+
+def lump(merges: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leave out the lowest merges, so that `most` leaves remain.
+
+    Args:
+        merges: (N - 1, 4) of N images.
+        most: M, at most N.
+
+    Returns:
+        The merges (M - 1, 4) of the clusters that remain, and each image's cluster (N,).
+
+    Example:
+        >>> merges = np.float64([[0, 1, 1, 2], [2, 3, 2, 3]])
+        >>> lump(merges, 2)[0].tolist(), lump(merges, 2)[1].tolist()
+        ([[0.0, 1.0, 2.0, 3.0]], [1, 1, 0])
+    """
+    count = len(merges) + 1
+    left_out = count - most
+    owner = np.arange(count + left_out)  # the highest node that is left below each
+    for row in reversed(range(left_out)):
+        one, other = merges[row, :2].astype(np.int64)
+        owner[one] = owner[other] = owner[count + row]
+    tops, leaves = np.unique(owner[:count], return_inverse=True)
+    number = np.full(count + len(merges), -1)
+    number[tops] = np.arange(most)
+    number[count + left_out :] = most + np.arange(most - 1)
+    kept = merges[left_out:].copy()
+    kept[:, :2] = np.sort(number[kept[:, :2].astype(np.int64)], axis=1)
+    return kept, leaves
 
 
 class _Clusters:
@@ -233,6 +283,15 @@ class _Clusters:
         table = table[order]
         table[:, :2] = np.sort(number[table[:, :2].astype(np.int64)], axis=1)
         return table
+
+
+def _narrow(points: np.ndarray, seed: int) -> np.ndarray:
+    """The points in their principal dimensions, where they have more than `NARROW`."""
+    if points.shape[1] <= NARROW:
+        return points
+    some = points[np.random.default_rng(seed).permutation(len(points))[: 20 * NARROW]]
+    axes = np.linalg.eigh(np.cov(some, rowvar=False))[1][:, -NARROW:]
+    return points @ axes.astype("float32")
 
 
 def _neighbours(points: np.ndarray, count: int, seed: int) -> torch.Tensor:

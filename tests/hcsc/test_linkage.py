@@ -7,7 +7,7 @@ import pytest
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
 from sklearn.metrics import adjusted_rand_score
 
-from solo_hcsc.trees.linkage import ward, ward_along_graph
+from solo_hcsc.hcsc.linkage import ward, ward_along_graph
 
 
 def groups(count, each, dim=16, spread=0.2, seed=0):
@@ -54,7 +54,7 @@ def test_along_a_graph_finished_exactly_agrees_with_the_exact_linkage():
 
 
 def test_many_points_are_searched_in_lists(monkeypatch):
-    monkeypatch.setattr("solo_hcsc.trees.linkage.FLAT", 500)
+    monkeypatch.setattr("solo_hcsc.hcsc.linkage.FLAT", 500)
     points, truth = groups(10, 200), np.repeat(np.arange(10), 200)
     tables = [ward_along_graph(points, exact=50, seed=3) for _ in range(2)]
     assert np.array_equal(*tables)
