@@ -4,7 +4,7 @@ Shapes: `N` images, `D` embedding size, `L` levels of a tree.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from solo_hcsc.hcsc.vectors import as_clusters, as_unit_vectors
 from solo_hcsc.progress import say
 from solo_hcsc.runs.results import Result
 from solo_hcsc.tables import score, table
+from solo_hcsc.trees.building import POWER, build_tree
 from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
+from solo_hcsc.trees.tree import Tree
 
 PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the best of several runs
 
@@ -34,25 +36,30 @@ def clustering(
     label_hierarchy: str | Path | Sequence[LabelLevel] | None = None,
     prototypes: Sequence[int] | None = None,
 ) -> Result:
-    """Compare clusters with labels: those of k-means, and those of a tree at each of its levels.
+    """Compare clusters with labels: those of a tree at each of its levels, and of k-means and linkages of the vectors.
+
+    At each number of clusters there are k-means, Ward's linkage, and the tree that `build_tree` makes by default.
 
     Args:
         embeddings: `Embeddings` with labels, or a pair of vectors (N, D) and labels (N,): arrays or tensors.
         tree: a `Tree` of the same images, or their clusters (N, L), the bottom level first; if not given, the clusters
-            that `Embeddings` of an HCSC run have.
-        k: clusters of k-means, one number or several; as many as classes if not given.
+            that `Embeddings` of an HCSC run have, or else the tree that `build_tree` makes.
+        k: clusters to look for, one number or several; as many as classes if not given.
         seed: of k-means.
         label_hierarchy: a text file of lines `child: parent`, to compare with groups of classes too, or its levels; if
             not given, the hierarchy that names of classes such as `Fruit/Apple` have.
         prototypes: clusters at each level of the tree, of which some may be empty.
 
     Returns:
-        NMI, AMI and, up to as many clusters as classes, accuracy; `metrics` are those of the first `k`.
+        NMI, AMI and, up to as many clusters as classes, accuracy; `metrics` are those of k-means with the first `k`.
 
     Example:
         >>> corners = np.repeat(np.eye(3), 4, axis=0)
-        >>> clustering((corners, np.repeat([0, 1, 2], 4))).metrics
+        >>> found = clustering((corners, np.repeat([0, 1, 2], 4)))
+        >>> found.metrics
         {'nmi': 1.0, 'ami': 1.0, 'accuracy': 1.0}
+        >>> [row["name"] for row in found.rows]
+        ['k-means k=3', 'Ward k=3', 'tree k=3', 'tree level 1 (3 clusters)']
     """
     started = time.monotonic()
     images = as_labelled(embeddings, "embeddings")
@@ -64,17 +71,25 @@ def clustering(
     check_ks(ks, len(points))
     levels = _label_levels(label_hierarchy, images.names)
     labels = labels_by_level(images.labels, levels)
-    clusters = images.clusters
-    if tree is not None:
-        prototypes = prototypes or getattr(tree, "level_sizes", None)
-        clusters = as_clusters(getattr(tree, "levels", tree), len(points), "tree")
-    rows = [score_kmeans(points, one, seed, labels)[0] for one in ks]
-    whole = None
-    if clusters is not None:
-        prototypes = [int(last) + 1 for last in clusters.max(axis=0)] if prototypes is None else prototypes
-        found = score_tree(prototypes, clusters, labels)
-        whole = score_whole_tree(clusters, found, labels)
-        rows += found
+    given = images.clusters if tree is None else tree
+    clusters = None if given is None else as_clusters(getattr(given, "levels", given), len(points), "tree")
+    linked = {"Ward": _link(points, power=1.0), "tree": given if isinstance(given, Tree) else _link(points)}
+    of_features = given is None or given is linked["tree"]
+    if clusters is None:
+        given, clusters = linked["tree"], linked["tree"].levels
+    if prototypes is None:
+        prototypes = getattr(given, "level_sizes", [int(last) + 1 for last in clusters.max(axis=0)])
+    found = score_tree(prototypes, clusters, labels, "level" if of_features else "hierarchy")
+    rows = []
+    for one in ks:
+        rows += [score_kmeans(points, one, seed, labels)[0], *_score_cuts(linked, one, labels)]
+    if of_features:  # its cuts at its own levels are these levels
+        del linked["tree"]
+    for level in found:
+        rows.append(level)
+        if (one := level["clusters"]) > 1 and not any(row.get("k") == one for row in rows):
+            rows += [score_kmeans(points, one, seed, labels)[0], *_score_cuts(linked, one, labels)]
+    asked_for = [row for row in rows if "level" in row or (row["kind"] == "k-means" and row["k"] in ks)]
     groups = [len(level.names) for level in levels[1:]]
     shown = {f"ami_{size}_groups": f"AMI, {size} groups" for size in groups}
     told = [{**row, **dict(zip(shown, row["ami_levels"], strict=True))} for row in rows]
@@ -88,8 +103,9 @@ def clustering(
             "kmeans_restarts": PAPER.kmeans_restarts,
             "kmeans_points": PAPER.kmeans_points,
             "label_groups": groups,
-            "all": rows,
-            "tree": whole,
+            "all": asked_for,
+            "equal": [row for row in rows if row not in asked_for],
+            "tree": score_whole_tree(clusters, found, labels),
         },
         {"name": "arrays", "train_images": len(points), "classes": count},
         [{name: value for name, value in row.items() if name != "ami_levels"} for row in told],
@@ -119,15 +135,13 @@ def _label_levels(given: Any, names: Sequence[str] | None) -> Sequence[LabelLeve
 
 
 def compare_tree(result: Result) -> str:
-    """Compare the tree with each level of the labels: its purities, and the AMI of its levels; empty without a tree.
+    """Compare the tree with each level of the labels: its purities, and the AMI of its levels.
 
     With several levels of labels, a star marks the one that a level of the tree agrees best with, and a sentence says
     whether it is the one of the same number.
     """
     whole = result.settings["tree"]
-    if whole is None:
-        return ""
-    levels = [row for row in result.settings["all"] if row["kind"] == "hierarchy"]
+    levels = [row for row in result.settings["all"] if "level" in row]
     labels = [f"{result.data['classes']} classes", *(f"{size} groups" for size in result.settings["label_groups"])]
     header = ["tree against", "dendrogram purity", "leaf purity", *(f"AMI, level {row['level']}" for row in levels)]
     columns = [[whole[name], *whole[f"{name}_levels"]] for name in ("dendrogram_purity", "leaf_purity")]
@@ -177,13 +191,34 @@ def score_kmeans(
     return {"name": name, "kind": "k-means", "k": k, **agreement(clusters, labels, name)}, clusters
 
 
-def score_tree(prototypes: Sequence[int], clusters: np.ndarray, labels: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """Return the agreement with labels of each level of clusters (N, L), which has so many prototypes."""
+def _link(points: np.ndarray, power: float = POWER) -> Tree:
+    """Return the tree that `build_tree` makes of vectors (N, D), or one by Ward's linkage with power 1."""
+    say(f"{'Ward' if power == 1 else 'tree'}: merging {len(points)} embeddings of size {points.shape[1]}")
+    return build_tree(points, power=power)
+
+
+def _score_cuts(trees: Mapping[str, Tree], k: int, labels: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """Return the agreement with labels of trees by name, each cut at `k` clusters, if it has as many leaves."""
+    cuts = {f"{name} k={k}": tree.cut(k) for name, tree in trees.items() if k <= len(tree.means)}
+    kinds = [name.partition(" ")[0].lower() for name in cuts]
+    return [
+        {"name": name, "kind": kind, "k": k, **agreement(found, labels, name)}
+        for kind, (name, found) in zip(kinds, cuts.items(), strict=True)
+    ]
+
+
+def score_tree(
+    prototypes: Sequence[int], clusters: np.ndarray, labels: Sequence[np.ndarray], kind: str = "hierarchy"
+) -> list[dict[str, Any]]:
+    """Return the agreement with labels of each level of clusters (N, L), which has so many prototypes.
+
+    `kind`: "hierarchy" of a run's prototypes, or "level" of a `Tree`.
+    """
+    told = {"hierarchy": "hierarchy level {} ({} prototypes)", "level": "tree level {} ({} clusters)"}[kind]
     rows = []
     for number, (size, found) in enumerate(zip(prototypes, clusters.T, strict=True), start=1):
-        name = f"hierarchy level {number} ({size} prototypes)"
-        scores = agreement(found, labels, name)
-        rows.append({"name": name, "kind": "hierarchy", "level": number, "prototypes": size, **scores})
+        name = told.format(number, size)
+        rows.append({"name": name, "kind": kind, "level": number, "prototypes": size, **agreement(found, labels, name)})
     return rows
 
 

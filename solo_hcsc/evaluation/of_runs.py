@@ -110,7 +110,7 @@ def knn_of_run(
 def clustering_of_run(
     settings: Settings, files: RunFiles, source: ImageSource, command: Invocation | None = None
 ) -> Judged:
-    """Compare k-means with every `k`, and the checkpoint's own tree with each of its levels, with labels.
+    """Compare clusters of the features, and the checkpoint's own tree at each of its levels, with labels.
 
     Args:
         settings: those of `frozen_settings.CLUSTERING`.
@@ -126,7 +126,7 @@ def clustering_of_run(
     clusterings.check_ks(ks, subject.images)
     encoder, tree = subject.frozen.encoder, subject.tree
     if tree is None and encoder.trained_with.get("method") == "hcsc":
-        early = "since it is from before the run's first clustering; only k-means is compared"
+        early = "since it is from before the run's first clustering; one of its features is compared"
         note(f"{encoder.checkpoint} carries no tree, {early}")
     variant = "-projector" * (settings.features == "projector") + "-val" * (settings.split == "val")
     file = result_file(encoder.checkpoint, f"clustering{variant}", source)
@@ -144,7 +144,7 @@ def clustering_of_run(
     result = replace(result, settings=asked, data=subject.description, method=settings.method, seconds=seconds)
     result = result.of(encoder, command)
     result.save(file)
-    table = result.table() + (f"\n\n{clusterings.compare_tree(result)}\n" if asked["tree"] else "")
+    table = f"{result.table()}\n\n{clusterings.compare_tree(result)}\n"
     images_in_all = subject.images + len(subject.skipped)
     return Judged({file: result}, [table, f"result in {file}"], subject.skipped, images_in_all)
 

@@ -12,6 +12,7 @@ import oracles
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from tiny import ROOT, only, run_here
@@ -32,6 +33,7 @@ from solo_hcsc.runs.results import Result
 from solo_hcsc.runs.run import open_run
 from solo_hcsc.settings import take
 from solo_hcsc.tables import score
+from solo_hcsc.trees.building import build_tree
 from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
 
 FLAGS = "--crop_size 32 --batch_size 16 --num_workers 0 --accelerator cpu".split()
@@ -142,7 +144,6 @@ def test_best_labels_of_each_level_of_the_tree_are_marked():
     settings = {"tree": alone, "all": [{**levels[0], "ami_levels": []}], "label_groups": []}
     plain = compare_tree(replace(result, settings=settings))
     assert plain.splitlines()[2:] == ["9 classes                 0.500        0.625         0.500"]
-    assert compare_tree(replace(result, settings={"tree": None, "all": [], "label_groups": []})) == ""
 
 
 # ---- the function ----
@@ -157,14 +158,38 @@ def test_clusters_are_compared_without_a_run_or_a_word(capsys):
     for given in (vectors, torch.from_numpy(vectors)):
         found = clustering((given, names), clusters, k=[3, 4])
         assert [row["name"] for row in found.rows] == [
-            "k-means k=3", "k-means k=4", "hierarchy level 1 (6 prototypes)", "hierarchy level 2 (2 prototypes)",
+            "k-means k=3", "Ward k=3", "tree k=3", "k-means k=4", "Ward k=4", "tree k=4",
+            "hierarchy level 1 (6 prototypes)", "k-means k=6", "Ward k=6", "tree k=6",
+            "hierarchy level 2 (2 prototypes)", "k-means k=2", "Ward k=2", "tree k=2",
         ]  # fmt: skip
+        assert [row["kind"] for row in found.settings["all"]] == ["k-means", "k-means", "hierarchy", "hierarchy"]
         assert found.metrics == {"nmi": 1.0, "ami": 1.0, "accuracy": 1.0}
         assert found.settings["tree"]["leaf_purity"] == 1
         assert found.settings["label_groups"] == [2]  # fruit, and milk
         assert found.table().splitlines()[0].split("  ")[-1] == "AMI, 2 groups"
     assert clustering((vectors, labels)).settings["k"] == 3
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_tree_of_the_features_stands_beside_k_means_and_ward_at_equal_numbers_of_clusters():
+    draw = np.random.default_rng(1)
+    labels = np.repeat(np.arange(6), (60, 40, 30, 10, 8, 6))
+    vectors = F.normalize(torch.eye(6)[labels] + 0.25 * torch.from_numpy(draw.normal(size=(len(labels), 6))), dim=1)
+    tree = build_tree(vectors, levels=(12, 5))
+    built, given = clustering((vectors, labels)), clustering((vectors, labels), tree, k=6)
+    sizes = build_tree(vectors).level_sizes
+    assert [row["name"] for row in built.settings["all"][1:]] == [
+        f"tree level {number} ({size} clusters)" for number, size in enumerate(sizes, start=1)
+    ]
+    assert [row["name"] for row in given.rows[3:]] == [
+        "tree level 1 (12 clusters)", "k-means k=12", "Ward k=12",
+        "tree level 2 (5 clusters)", "k-means k=5", "Ward k=5",
+    ]  # fmt: skip
+    scipys = fcluster(linkage(vectors.double().numpy(), "ward"), 12, "maxclust")
+    by_name = {row["name"]: row for row in given.rows}
+    assert by_name["Ward k=12"]["ami"] == pytest.approx(adjusted_mutual_info_score(labels, scipys))
+    assert by_name["tree k=6"]["ami"] == pytest.approx(adjusted_mutual_info_score(labels, tree.cut(6)))
+    assert given.settings["tree"]["leaf_purity"] == leaf_purity(tree.cut(12), labels)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +307,7 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
             "ami_levels": [pytest.approx(adjusted_mutual_info_score(groups, clusters))],
         }
 
-    assert [len(set(clusters.tolist())) for _, clusters in seen] == [5, 3]
+    assert [len(set(clusters.tolist())) for _, clusters in seen] == [5, 3, 2]  # 2 as the upper level has
     for row, k, (embeddings, clusters) in zip(rows, (5, 3), seen, strict=False):
         assert np.allclose(embeddings, expected, atol=1e-5)
         assert row == {"name": f"k-means k={k}", "kind": "k-means", "k": k, **scores(clusters)}
@@ -322,9 +347,10 @@ def test_rows_are_those_of_the_checkpoints_tensors(run_copy, images, custom, tmp
     out = capsys.readouterr().out
     assert "k-means k=5: clustering 36 embeddings of size 512" in out
     table, _, ending = out.partition("\n\ntree against")
-    assert table.splitlines()[-6].split("  ")[-1] == "AMI, 2 groups"
+    assert any(line.startswith("clusters ") and line.endswith("  AMI, 2 groups") for line in table.splitlines())
     cells = [f"{rows[3][name]:.3f}" for name in ("nmi", "ami", "accuracy")] + [f"{rows[3]['ami_levels'][0]:.3f}"]
-    assert table.splitlines()[-1].split() == ["hierarchy", "level", "2", f"({kept[1]}", "prototypes)", *cells]
+    of_top = next(line for line in table.splitlines() if line.startswith("hierarchy level 2 ") and ":" not in line)
+    assert of_top.split() == ["hierarchy", "level", "2", f"({kept[1]}", "prototypes)", *cells]
     assert ending.splitlines()[2].split()[:3] == ["3", "classes", f"{purity['dendrogram_purity']:.3f}"]
     assert "with the labels' level of the same number." in ending
 
@@ -352,20 +378,20 @@ def test_tree_is_looked_up_in_the_embeddings_that_were_clustered(side, run_copy,
     assert not torch.allclose(found, other, atol=1e-5)
 
 
-def test_run_without_a_tree_has_k_means_only(run_copy, custom, capsys):
+def test_run_without_a_tree_gets_one_of_its_features(run_copy, custom, capsys):
     where = ["--pretrained_feature_extractor", checkpoint_of(run_copy, 0)]
     run_here("clustering", *custom, *FLAGS, *where, "--features", "projector", "--split", "val")
     captured = capsys.readouterr()
     assert "carries no tree, since it is from before the run's first clustering" in captured.err
     result = json.loads(only(run_copy, "clustering-projector-val-custom-*.json").read_text())
-    assert [row["kind"] for row in result["settings"]["all"]] == ["k-means"]
+    assert {row["kind"] for row in result["settings"]["all"]} == {"k-means", "level"}
     assert result["settings"]["all"][0]["k"] == 3  # as many as classes
     assert result["data"]["val_images"] == 9
     assert "clustering 9 embeddings of size 128" in captured.out
     assert "groups" not in captured.out
 
 
-def test_other_methods_have_k_means_only_and_digits_their_hierarchy(tmp_path, capsys):
+def test_other_methods_get_a_tree_of_their_features_and_digits_have_their_hierarchy(tmp_path, capsys):
     torch.save(resnet18().state_dict(), tmp_path / "weights.pth")
     assert load_tree(tmp_path / "weights.pth") is None
     (tmp_path / "args.json").write_text(json.dumps({"method": "mocov2plus", "encoder": "resnet18"}))
@@ -373,7 +399,10 @@ def test_other_methods_have_k_means_only_and_digits_their_hierarchy(tmp_path, ca
     run_here("clustering", *where, *FLAGS, "--split", "val")
     result = json.loads(only(tmp_path, "clustering-val-digits-*.json").read_text())
     assert result["method"] == "mocov2plus"
-    assert [(row["kind"], row["k"]) for row in result["settings"]["all"]] == [("k-means", 10)]
+    first, *levels = result["settings"]["all"]
+    assert (first["kind"], first["k"]) == ("k-means", 10)
+    assert [row["kind"] for row in levels] == ["level"] * len(levels)
+    assert [row["name"] for row in result["settings"]["equal"]][:2] == ["Ward k=10", "tree k=10"]
     assert result["settings"]["label_groups"] == [3, 2]
     captured = capsys.readouterr()
     assert "AMI, 3 groups  AMI, 2 groups" in captured.out

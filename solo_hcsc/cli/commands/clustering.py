@@ -22,8 +22,9 @@ def run(argv: Sequence[str]) -> None:
 def parse(argv: Sequence[str]) -> Settings:
     parser = Parser(
         "clustering",
-        "Agreement (NMI, AMI, accuracy) with labels of k-means on a frozen encoder's embeddings, and of the tree of "
-        "prototypes that an HCSC run has of its own (also dendrogram and leaf purity).",
+        "Agreement (NMI, AMI, accuracy) with labels of clusters of a frozen encoder's embeddings: k-means, Ward's "
+        "linkage and a tree, at equal numbers of clusters; also the purities of the tree. An HCSC run "
+        "has its own tree of prototypes; others get one of their embeddings.",
         "--pretrained_feature_extractor PATH [flags]",
     )
     add_all(parser, CLUSTERING)
