@@ -266,6 +266,7 @@ def _are_texts(value: Any) -> bool:
 # What each argument takes, as a test and in words.
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "path": (_is_path, "a path"),
+    "cache": (_is_path, "the path of a folder"),
     "what": (_is_path, "a run, an encoder, or a path: of a checkpoint or of a run's folder"),
     "encoder": (lambda value: isinstance(value, str), "the name of an architecture, such as 'resnet18'"),
     "crop_size": (_is_count, "a number of pixels"),
