@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
-from argparse import ArgumentParser
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
+from solo_hcsc.cli.flags import add
+from solo_hcsc.cli.parser import Parser
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.options import PRESETS, Options, options_in
-from solo_hcsc.settings import add_fields
+from solo_hcsc.settings import rows_of
 
 
 def test_help_needs_no_torch():
@@ -75,8 +76,8 @@ def test_presets_differ_as_documented():
 
 
 def test_any_option_of_a_preset_can_be_overridden_by_its_flag():
-    parser = ArgumentParser()
-    add_fields(parser, Options, PRESETS)
+    parser = Parser("x", "")
+    add(parser, *rows_of(Options, PRESETS))
     flags = "--preset official --left_out removed --num_prototypes 9 4 --instance_selection false --symmetric"
     options = options_in(vars(parser.parse_args(flags.split())))
     assert (options.preset, options.left_out, options.query_cluster) == ("official", "removed", "assignment")

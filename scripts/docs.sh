@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Sets up and builds the documentation's site into site/, which is read by opening site/index.html, without a network.
+# A broken link or a name that is not there ends it. Flags go to `mkdocs build`.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" docs
+python -m mkdocs build --quiet "$@"
+echo "documentation: $root/site/index.html"
