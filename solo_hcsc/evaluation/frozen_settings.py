@@ -15,7 +15,7 @@ from solo_hcsc.data.settings import (
     check_label_hierarchy,
     check_skipping,
 )
-from solo_hcsc.encoders.settings import FOREIGN
+from solo_hcsc.encoders.settings import CACHE, FOREIGN
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.evaluation.protocols import CHECKPOINT, Groups, adapted, check_checkpoint, check_labelled
 from solo_hcsc.files import check_folder_to_write
@@ -86,7 +86,7 @@ def _compared(split: str, seed: str) -> tuple[Setting, ...]:
 
 _ANY_FOLDER = "a folder of images, with class folders or without; with `dataset` or `train_dir`, what these are below"
 EMBED = _frozen(
-    {"data": (Setting("split", _SPLITS, "train", None, "which images, where the data set has both"),)},
+    {"data": (Setting("split", _SPLITS, "train", None, "which images, where the data set has both"), *CACHE)},
     {
         "data_dir": {"help": f"{_ANY_FOLDER}; the run's own images if not given"},
         "no_labels": {"help": "no column of labels; implied when there are no class folders"},
@@ -186,6 +186,10 @@ def check_frozen(settings: Settings) -> None:
     """Refuse mistakes in the settings of an evaluation that trains nothing and needs no labels."""
     check_checkpoint(settings)
     check_colours(settings)
+    if "cache" in settings and settings.cache is not None:
+        if settings.no_cache:
+            raise ArgumentError("`no_cache` keeps nothing in `cache`; leave one of the two out")
+        check_folder_to_write(settings.cache, "`cache`")
     if settings.dali:
         raise ArgumentError("`dali`: features are read with the default loader; leave it out")
     check_skipping(settings)

@@ -16,6 +16,7 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.encoders.cache import chosen_cache
 from solo_hcsc.encoders.embedding import Embedder, Embeddings
 from solo_hcsc.encoders.recorded import RunFiles
 from solo_hcsc.errors import ArgumentError, UserError
@@ -152,7 +153,8 @@ def clustering_of_run(
 def prepare(run: Run, source: ImageSource, settings: Settings, split: str, tree: bool = False) -> Embedder:
     """Prepare to embed the images of a split; `tree`: to find their clusters in the run's tree, too."""
     chosen = choose_labels(source, settings.but(split=split), run.settings)
-    return run.embedder(chosen, split=split, features=settings.features, accelerator=settings.accelerator, tree=tree)
+    told = {"features": settings.features, "accelerator": settings.accelerator, "cache": chosen_cache(settings)}
+    return run.embedder(chosen, split=split, tree=tree, **told)
 
 
 def compute(embedder: Embedder, settings: Settings) -> Embeddings:
