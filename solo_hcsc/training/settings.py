@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.data.augmentation import AUGMENTATION
-from solo_hcsc.data.settings import IMAGES, PRETRAINED_ON, WORKERS, check_colours, check_skipping
+from solo_hcsc.data.settings import IMAGES, PRETRAINED_ON, TRAIN_LIST, WORKERS, check_colours, check_skipping
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import ENCODER
 from solo_hcsc.errors import ArgumentError, UserError
@@ -175,7 +175,7 @@ def pretraining() -> dict[str, tuple[Setting, ...]]:
     first = "first epochs in which the encoder stays as it is, and only what comes after it learns"
     return {
         "method": (Setting("method", str, DEFAULT_METHOD, None, f"one of {', '.join(method_names())}"),),
-        "data": (dataset, *IMAGES[1:], *PRETRAINED_ON),
+        "data": (dataset, *IMAGES[1:], TRAIN_LIST, *PRETRAINED_ON),
         "augmentation": AUGMENTATION,
         "encoder, optimiser and online evaluation": SHARED,
         "devices (Lightning)": DEVICES,
