@@ -114,7 +114,7 @@ def test_resuming_after_and_within_an_epoch_changes_no_bit(method, tail, tmp_pat
         assert differences(found["callbacks"]["BalanceByTree"], shares) == [], name
 
 
-@pytest.mark.parametrize("method", ["deepclusterv2", "swav", "dino"])
+@pytest.mark.parametrize("method", ["deepclusterv2"])  # which keeps what it saw of each image
 def test_any_method_can_be_balanced(method, tail, tmp_path, told, capsys):
     own = ["--method", method, *OWN.get(method, "").split(), "--max_epochs", 3]
     run_here("pretrain", *flags_for(tail, tmp_path, *own))
