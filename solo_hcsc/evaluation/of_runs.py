@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.folders import classes_of
+from solo_hcsc.data.folders import classes_of, files_and_labels
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import evaluation_sets
@@ -221,3 +221,11 @@ def _check_classes(embedders: Sequence[Embedder]) -> None:
         raise UserError("fewlabels compares with true labels: give images in class folders")
     if len(classes := {name for one in sets for name in one.classes}) < 2:
         raise UserError(f"fewlabels needs at least two classes; all images are {min(classes)!r}")
+
+
+def image_files(embedder: Embedder, found: Embeddings) -> list[str] | None:
+    """Return the files of embedded images, in their order; None for images that are no files."""
+    dataset = embedder.images.without(found.skipped).dataset
+    if hasattr(dataset, "samples") or hasattr(dataset, "images"):
+        return files_and_labels(dataset)[0]
+    return None
