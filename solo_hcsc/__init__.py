@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from solo_hcsc.data.flaws import find_flaws
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
-    from solo_hcsc.errors import ArgumentError
+    from solo_hcsc.errors import ArgumentError, UserError
     from solo_hcsc.evaluation.budgets import fewlabels
     from solo_hcsc.evaluation.clusters import clustering
     from solo_hcsc.evaluation.detection import detect
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from solo_hcsc.study.ablate import ablate
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
+    from solo_hcsc.training.pretraining import pretrain
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
@@ -66,6 +67,7 @@ __all__ = [
     "SelectiveCoding",
     "Spread",
     "Tree",
+    "UserError",
     "__version__",
     "ablate",
     "alignment",

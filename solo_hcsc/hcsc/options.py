@@ -89,14 +89,14 @@ class Options:
     """Everything that decides what HCSC computes.
 
     An option that is not given, or None, has the preset's value. What exists is valid: options that make no sense
-    raise `ArgumentError`, whose message names them.
+    raise `ArgumentError`, whose message names them. All options are arguments; the first three are the ones most used. The
+    metadata of each field has its `help`, its `choices`, its bounds `above` and `least`, and its `default` in preset
+    `recommended`.
 
     Args:
         preset: `recommended`, `paper` (the equations to the letter) or `official` (the authors' released code).
         num_prototypes: prototypes per level, the bottom first; each level has fewer than the one below.
         queue_size: how many keys are kept as negatives.
-        **others: the fields below. The metadata of each has its `help`, its `choices`, its bounds `above` and `least`,
-            and its `default` in preset `recommended`.
 
     Example:
         >>> options = Options(preset="official", queue_size=4096)
