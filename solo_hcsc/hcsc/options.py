@@ -89,7 +89,7 @@ class Options:
     """Everything that decides what HCSC computes.
 
     An option that is not given, or None, has the preset's value. What exists is valid: options that make no sense
-    raise `ArgumentError`, whose message names them. All options are arguments; the first three are the ones most used. The
+    raise `ArgumentError`, whose message names them. All options are arguments; the first three are used most. The
     metadata of each field has its `help`, its `choices`, its bounds `above` and `least`, and its `default` in preset
     `recommended`.
 
