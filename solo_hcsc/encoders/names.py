@@ -5,3 +5,4 @@ ENCODERS = (
     *("swin_tiny", "swin_small", "swin_base", "swin_large"),
 )
 TIMM = "timm/"  # before the name of one of timm's models
+AUTO = "auto"  # the best weights at hand, in place of a name or a path
