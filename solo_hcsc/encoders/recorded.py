@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from solo_hcsc.encoders.at_hand import known_weights
+from solo_hcsc.encoders.hub import CONFIG, WEIGHTS, is_hub_folder, settings_in
 from solo_hcsc.encoders.hydra_settings import flat_flags, is_nested
 from solo_hcsc.encoders.names import TIMM
 from solo_hcsc.errors import UserError
@@ -64,6 +65,8 @@ def find_run(path: str | Path) -> RunFiles:
                 f"{TIMM}NAME for those of timm"
             )
         return RunFiles((path,), recorded_flags(path))
+    if is_hub_folder(path):
+        return RunFiles((path / WEIGHTS,), recorded_flags(path / WEIGHTS))
     files = checkpoints_in(path)
     passed_over = set()
     for newest in sorted(files, key=written_at, reverse=True):
@@ -122,13 +125,15 @@ def written_at(path: Path) -> float:
 
 
 def recorded_flags(checkpoint: Path) -> dict[str, Any]:
-    """Return the args.json that the run wrote beside its checkpoint, or an exported file's metadata.
+    """Return the args.json that the run wrote beside its checkpoint, or what an exported file tells.
 
     Of other weights it is what is known of these very bytes; empty for most. The args.json of solo-learn 1.0.6, which
     is nested, is read as the flags that mean the same.
     """
     if checkpoint.suffix == EXPORTED:
-        return _exported(checkpoint)
+        config = checkpoint.with_name(CONFIG)
+        of_hub = checkpoint.name == WEIGHTS and config.is_file()
+        return _exported(checkpoint) or (settings_in(config) if of_hub else {})
     file = checkpoint.parent / "args.json"
     flags = read_json(file) if file.is_file() else known_weights(checkpoint)
     if not isinstance(flags, dict):

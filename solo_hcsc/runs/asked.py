@@ -10,6 +10,7 @@ from typing import Any
 
 from solo_hcsc.data.source import check_folder
 from solo_hcsc.encoders.at_hand import is_auto, weights_at_hand
+from solo_hcsc.encoders.hub import is_hub_folder
 from solo_hcsc.encoders.recorded import checkpoints_in, is_timm, looks_like_images
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import read_json, write_whole
@@ -82,7 +83,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 def _is_images(folder: Path) -> bool:
     """Return whether this is a folder of images rather than of a run; refuse one that is neither or both."""
-    if not folder.is_dir():
+    if not folder.is_dir() or is_hub_folder(folder):
         return False
     checkpoints = checkpoints_in(folder)
     if any((file.parent / "args.json").is_file() for file in checkpoints):

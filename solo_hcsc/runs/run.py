@@ -245,11 +245,11 @@ class Run:
         return result.of(self.encoder, invocation).save(file)
 
     def export(self, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
-        """Write the encoder as a file for another library, or the run as a folder for solo-learn; return its path.
+        """Write the encoder for another library or the hub, or the run as a folder for solo-learn; return its path.
 
         Args:
             path: the file, or the folder.
-            format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
+            format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, `hub` or `solo-learn`.
             method: what trained foreign weights, for the file's metadata.
         """
         refuse_evaluation(self.content)  # before its encoder is looked for
@@ -392,12 +392,12 @@ def embed(
 
 
 def export(what: Run | str | Path, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
-    """Write the encoder of a run, or of a file of weights, as a file for another library.
+    """Write the encoder of a run, or of a file of weights, for another library or the hub.
 
     Args:
         what: a `Run`, or the path of a run or of weights.
-        path: the file; for `solo-learn` a folder that is new or empty.
-        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, or `solo-learn` for the whole run.
+        path: the file; for `hub` and `solo-learn` a folder that is new or empty.
+        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, `hub`, or `solo-learn` for the whole run.
         method: what trained foreign weights, for the file's metadata.
 
     Returns:

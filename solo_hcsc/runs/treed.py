@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from solo_hcsc.data.folders import files_and_labels
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.cache import chosen_cache
@@ -47,6 +48,14 @@ def compute(embedder: Embedder, settings: Settings) -> Embeddings:
     told = f"{settings.features} features of {embedder.encoder.name}, {embedder.device}"
     say(f"{len(embedder.images)} images, {told}")
     return embedder.embeddings(take(Loading, settings))
+
+
+def image_files(embedder: Embedder, found: Embeddings) -> list[str] | None:
+    """Return the files of embedded images, in their order; None for images that are no files."""
+    dataset = embedder.images.without(found.skipped).dataset
+    if hasattr(dataset, "samples") or hasattr(dataset, "images"):
+        return files_and_labels(dataset)[0]
+    return None
 
 
 def takes_own_tree(run: Run, settings: Settings) -> bool:
