@@ -12,6 +12,7 @@ from solo_hcsc.data.folders import (
     BareImages,
     CentreCrops,
     LabelledImages,
+    listed,
     refuse_single_class,
     tell_listing,
     with_classes_of,
@@ -49,6 +50,7 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
         val_set = LabelledImages(source.folder("val"), val_transform, source.class_level)
         tell_listing(train_set)
         tell_listing(val_set)
+        train_set = listed(train_set, source)
         refuse_single_class(train_set)
         return train_set, with_classes_of(train_set, val_set)  # type: ignore[return-value]
     return downloading(source, lambda: _downloaded_sets(source, train_transform, val_transform))
@@ -62,7 +64,7 @@ def one_split(source: ImageSource, split: str) -> Dataset:
         bare = source.no_labels
         dataset = BareImages(folder, transform) if bare else LabelledImages(folder, transform, source.class_level)
         tell_listing(dataset)
-        return dataset
+        return listed(dataset, source, split)
     return evaluation_sets(source, transform, transform)[0 if split == "train" else 1]
 
 

@@ -58,6 +58,11 @@ IMAGES = (
     Setting("mean", float, list(IMAGENET_MEAN), None, f"channel means {_NORMALISING}"),
     Setting("std", float, list(IMAGENET_STD), POSITIVE, f"channel deviations {_NORMALISING}"),
 )
+_LIST = (
+    "a file that names the training images to take, one path in each line, as `curate` writes it; paths below the "
+    "folder of training images, or below `data_dir`"
+)
+TRAIN_LIST = Setting("train_list", Path, None, None, _LIST)
 EVALUATED_SIZE = Setting("crop_size", int, [224], ONE, f"side of the images in pixels; {OWN_SIZE}")
 PRETRAINED_ON = (
     Setting("data_fraction", float, 1.0, POSITIVE_SHARE, "train on this share of the images, drawn with `seed`"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from solo_hcsc.data.folders import BareImages, tell_listing
+from solo_hcsc.data.folders import BareImages, listed, tell_listing
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import DEFAULTS, ClassLevel, ImageSource
@@ -205,6 +205,7 @@ class Run:
             if images.in_folders:
                 dataset = BareImages(images.folder(split), evaluation_transforms(images)[1])
                 tell_listing(dataset)
+                dataset = listed(dataset, images, split)
                 found = images_in_folder(dataset, images.class_level, images.no_labels)
             else:
                 found = images_of(one_split(images, split), split)
