@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.version import __version__
 
 if TYPE_CHECKING:
+    from solo_hcsc.data.indexing import index_shards
+    from solo_hcsc.data.packing import pack
+    from solo_hcsc.data.shard_writing import Packed
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
@@ -54,6 +57,7 @@ __all__ = [
     "Hierarchy",
     "Level",
     "Options",
+    "Packed",
     "Pick",
     "Picks",
     "Processes",
@@ -80,12 +84,14 @@ __all__ = [
     "fewlabels",
     "find_duplicates",
     "find_outliers",
+    "index_shards",
     "knn",
     "linear",
     "linear_on_images",
     "load_encoder",
     "load_tree",
     "open_run",
+    "pack",
     "pick",
     "places",
     "pretrain",
@@ -131,6 +137,9 @@ _ROOMS = {
     "evaluation.places": ("places",),
     "evaluation.semisup": ("semisup",),
     "evaluation.voc": ("voc",),
+    "data.packing": ("pack",),
+    "data.indexing": ("index_shards",),
+    "data.shard_writing": ("Packed",),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

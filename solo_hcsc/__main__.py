@@ -54,7 +54,11 @@ COMMANDS = {
         "spread": "from few labels to labels of all images, with confidences",
     },
     "solo-learn 1.0.6": {"solo": "run a script of its checkout, such as main_knn.py, with HCSC among its methods"},
-    "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
+    "data": {
+        "digits": "write the embedded data set, handwritten digits, as folders of images",
+        "pack": "a folder of images as shards: tar files with an index, for millions of images",
+        "index": "the index of shards that others wrote",
+    },
 }
 EXTRAS = {  # of setup.cfg, and the commands that need them
     "report": ("compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),

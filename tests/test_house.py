@@ -13,6 +13,7 @@ LAZY = (
     *("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "onnx", "pycocotools", "optuna"),
     *("solo_hcsc.solo102.dali", "solo_hcsc.solo102.repairs.umap", "solo.data", "pandas", "pyarrow"),
     *("solo_hcsc.solo102.fast_steps", "solo_hcsc.data.fast_views"),  # which need OpenCV
+    "solo_hcsc.data.hugging_face",  # which needs datasets
     *("solo_hcsc.runs.methods", "solo_hcsc.runs.solo_learn"),  # which need solo-learn
 )
 

@@ -12,6 +12,7 @@ from solo_hcsc.data.folders import BareImages, tell_listing
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import DEFAULTS, ClassLevel, ImageSource
+from solo_hcsc.data.stored import stored_images
 from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.encoders.checkpoints import Checkpoint, open_checkpoint
 from solo_hcsc.encoders.embedding import Embedder, Embeddings, Origin, choose_device
@@ -186,6 +187,8 @@ class Run:
                 dataset = BareImages(images.folder(split), evaluation_transforms(images)[1])
                 tell_listing(dataset)
                 found = images_in_folder(dataset, images.class_level, images.no_labels)
+            elif images.is_stored:
+                found = images_of(stored_images(images, split, evaluation_transforms(images)[1], partly=True))
             else:
                 found = images_of(one_split(images, split), split)
         else:
