@@ -82,7 +82,12 @@ def _indexed(folder: Path, settings: Settings) -> Packed:
     if (folder / UNFINISHED).is_file() and not (folder / MANIFEST).is_file():
         raise UserError(f"{folder}: packing has not been finished there; give the same command `pack` again")
     tars = tars_in(folder)
-    work = partial(_index, label_key=settings.label_key)
+    before = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    about = {name: before[name] for name in ("plan", "packed_from") if isinstance(before, dict) and name in before}
+    # A label that `pack` wrote is a number; where a shard's index is lost, only the list has the classes' names.
+    known = {entry["sha256"] for entry in before["shards"]} if about else set[str]()
+    names = tuple(before["classes"] or ()) if about else ()
+    work = partial(_index, label_key=settings.label_key, names=names, known=frozenset(known))
     kept, said = 0, time.monotonic()
     for number, one in enumerate(in_processes(work, tars, min(settings.num_workers, len(tars))), 1):
         kept += one.kept
@@ -90,8 +95,6 @@ def _indexed(folder: Path, settings: Settings) -> Packed:
             said = time.monotonic()
             say(f"{number} of {len(tars)} shards have an index")
     _refuse_copies(tars)
-    facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
-    about = {name: facts[name] for name in ("plan", "packed_from") if isinstance(facts, dict) and name in facts}
     return replace(write_manifest(folder, tars, about), kept=kept)
 
 
@@ -117,8 +120,15 @@ class _Done:
     kept: bool
 
 
-def _index(tar: Path, label_key: str | None) -> _Done:
-    """Write the index of a shard unless it has one that fits."""
+def _index(tar: Path, label_key: str | None, names: Sequence[str], known: frozenset[str]) -> _Done:
+    """Write the index of a shard unless it has one that fits.
+
+    Args:
+        tar: the shard.
+        label_key: of JSON files.
+        names: of the classes, in shards whose labels are numbers of these.
+        known: the checksums of such shards.
+    """
     state, file = tar.stat(), index_of(tar)
     digest = ""
     if file.is_file():
@@ -130,10 +140,12 @@ def _index(tar: Path, label_key: str | None) -> _Done:
             if modified or digest == found.facts["sha256"]:
                 return _Done(len(found.rows), True)
     scanned = _scan(tar, label_key)
+    digest = digest or _sha256(tar)
+    numbered = {str(label): name for label, name in enumerate(names)} if digest in known and names else None
     facts = {
         "bytes": state.st_size,
-        "sha256": digest or _sha256(tar),
-        "classes": scanned.classes,
+        "sha256": digest,
+        "classes": scanned.classes or numbered,
         "modified": state.st_mtime_ns,
         "label_key": label_key,
         "others": scanned.others,
@@ -186,9 +198,9 @@ def _scan(path: Path, label_key: str | None) -> _Scanned:
             raise UserError(f"{path}: was cut off (it has no end); write or copy it anew")
         chosen = [(key, min(members, key=_plainness)) for key, members in images.items()]
         names = sorted({label for key, _ in chosen if isinstance(label := labels.get(key), str)})
-        # Numbers stand for themselves; the shard's own names get numbers after them.
-        highest = max((label for label in labels.values() if isinstance(label, int)), default=-1)
-        numbers = {name: number for number, name in enumerate(names, highest + 1)}
+        if names and any(isinstance(labels.get(key), int) for key, _ in chosen):
+            raise UserError(f"{path}: some labels are numbers and others names, such as {names[0]!r}; make them alike")
+        numbers = {name: number for number, name in enumerate(names)}
         rows, keys = [], []
         for key, member in sorted(chosen, key=lambda one: one[1].offset_data):
             file.seek(member.offset_data)

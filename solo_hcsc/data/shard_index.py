@@ -163,7 +163,7 @@ class ShardedImages:
             )
         own = facts["classes"] or {}
         highest = int(rows["label"].max(initial=NO_LABEL)) if self._named else NO_LABEL
-        numbers = [self._numbers.get(own.get(str(label), str(label)), NO_LABEL) for label in range(highest + 1)]
+        numbers = [self._numbers.get(own.get(str(label), ""), NO_LABEL) for label in range(highest + 1)]
         return rows, names, np.array(numbers, "<i4")
 
     def _refuse_exchanged(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.shard_index import NO_LABEL, read_index
 from solo_hcsc.data.shards import MANIFEST, index_of
+from solo_hcsc.errors import UserError
 from solo_hcsc.files import write_whole
 
 _MOST_COMPARED = 5_000_000  # images whose keys are compared with each other; those of more go by their shards' names
@@ -91,16 +92,17 @@ def write_manifest(
     """
     entries, counted = [], {"labels": 0, "resized": 0, "others": 0}
     names, unreadable = list[np.ndarray](), list[str]()
-    highest, numeric = NO_LABEL, True
-    classes: set[str] = set()
+    highest, classes = NO_LABEL, set[str]()
+    kinds: dict[bool, Path] = {}  # a shard whose labels are numbers by themselves, and one whose are names
     indexes = ((tar, read_index(index_of(tar))) for tar in tars)
     for tar, (rows, keys, own) in indexes:
         entries.append({"file": tar.name, "images": len(rows), "bytes": own["bytes"], "sha256": own["sha256"]})
         present = np.unique(rows["label"])
         counted["labels"] += int((rows["label"] != NO_LABEL).sum())
         highest = max(highest, int(present.max(initial=NO_LABEL)))
-        numeric = numeric and own["classes"] is None
-        classes |= {(own["classes"] or {}).get(str(label), str(label)) for label in present if label != NO_LABEL}
+        if present.max(initial=NO_LABEL) != NO_LABEL:
+            kinds.setdefault(own["classes"] is None, tar)
+        classes |= {*(own["classes"] or {}).values()}
         unreadable += own.get("unreadable", ())
         counted["resized"] += own.get("resized", 0)
         counted["others"] += own.get("others", 0)
@@ -108,6 +110,12 @@ def write_manifest(
     images = sum(map(len, names))
     if unique is None:
         unique = images <= _MOST_COMPARED and _all_differ(names)
+    if len(kinds) > 1:
+        raise UserError(
+            f"{kinds[True]}: its labels are numbers, and those of {kinds[False].name} are names; these are different "
+            "data sets, or the names were lost with an index"
+        )
+    numeric = False not in kinds
     named = [str(number) for number in range(highest + 1)] if numeric else sorted(classes)
     labelled = counted["labels"] > 0
     found = {

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from solo_hcsc.data.digits import lay_out_digits
 from solo_hcsc.data.shards import TAR, Shards, find_shards, holds_shards
-from solo_hcsc.data.tables import PARQUET, check_columns, find_tables, holds_tables, label_column
+from solo_hcsc.data.tables import PARQUET, check_columns, columns_of, find_tables, holds_tables, label_column
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.extras import require
 from solo_hcsc.files import check_folder_to_write
@@ -114,7 +114,11 @@ class ImageSource:
         is_cifar = str(trained.get("dataset")).startswith("cifar")
         colours = {name: [*values] for name, values in zip(("mean", "std"), _CIFAR, strict=True)} if is_cifar else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
-        given = {"dataset": "custom", "train_dir": Path()} if stored is None else {"dataset": stored}
+        given: dict[str, Any] = {"dataset": "custom", "train_dir": Path()} if stored is None else {"dataset": stored}
+        if stored == "hf":
+            columns = columns_of(flags.data_dir / parts_in(flags.data_dir, stored)[0])
+            untyped = {name: trained.get(name) for name in ("image_column", "label_column") if name not in flags.typed}
+            given |= {name: column for name, column in untyped.items() if column in columns}
         found = cls.of_run(flags.but(**given), seen | colours, tell)
         return replace(found, whole=was_seen_whole(trained))
 

@@ -51,7 +51,7 @@ def pretrained_on(trained: Mapping[str, Any], source: ImageSource) -> bool:
     """Return whether the pretraining run's flags name this data set; folders are compared by their path."""
     if trained.get("dataset") != source.dataset:
         return False
-    if source.dataset != "custom":
+    if source.dataset != "custom" and not source.is_stored:
         return True
     folder = Path(str(trained.get("data_dir")), str(trained.get("train_dir")))
     return folder.resolve() == source.folder("train").resolve()
