@@ -73,9 +73,9 @@ def index_as(settings: Settings) -> Packed:
 
 def check_indexing(settings: Settings) -> None:
     """Refuse a folder that is not there, or in which no index can be written."""
-    check_folder("folder", settings.folder)
+    check_folder("", settings.folder)
     if not settings.check:
-        check_folder_to_write(settings.folder, "`folder`")
+        check_folder_to_write(settings.folder, "the index cannot be written:")
 
 
 def _indexed(folder: Path, settings: Settings) -> Packed:

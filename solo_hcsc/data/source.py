@@ -345,23 +345,27 @@ def framework_name(dataset: str) -> str:
 
 
 def check_folder(name: str, path: Path) -> None:
-    """Refuse a folder that is not there, cannot be read or is empty; `name` is the argument that gives it."""
+    """Refuse a folder that is not there, cannot be read or is empty.
+
+    `name`: the argument that gives it; empty for one that has no name.
+    """
+    named = f"`{name}`: " if name else ""
     if not path.exists():
         also = "" if name == "data_dir" else f" and `{name}`"
-        raise UserError(f"`{name}`: {path} does not exist; check `data_dir`{also}")
+        raise UserError(f"{named}{path} does not exist; " + (f"check `data_dir`{also}" if name else "give a folder"))
     if not path.is_dir():
-        raise UserError(f"`{name}`: {path} is a file; give a folder of images")
+        raise UserError(f"{named}{path} is a file; give a folder of images")
     try:
         empty = not any(path.iterdir())
     except OSError as error:
-        raise UserError(f"`{name}`: {path} cannot be read ({error.strerror}); give a folder of images") from error
+        raise UserError(f"{named}{path} cannot be read ({error.strerror}); give a folder of images") from error
     if empty:
-        raise UserError(f"`{name}`: {path} is empty; give a folder of images")
+        raise UserError(f"{named}{path} is empty; give a folder of images")
 
 
 def check_packing(settings: Settings) -> None:
     """Refuse folders that cannot be read or written."""
-    check_folder("folder", settings.folder)
+    check_folder("", settings.folder)
     check_folder_to_write(settings.out)
     if settings.out.resolve().is_relative_to(settings.folder.resolve()):
         raise ArgumentError(f"`out` {settings.out}: is among the images; give a folder outside of {settings.folder}")

@@ -19,7 +19,7 @@ _TOLD = (
 
 def run(argv: Sequence[str]) -> None:
     settings = parse(argv)
-    check_folder("folder", settings.folder)
+    check_folder("", settings.folder)
 
     from solo_hcsc.data.indexing import index_as
 
