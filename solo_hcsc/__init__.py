@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from solo_hcsc.data.indexing import index_shards
     from solo_hcsc.data.packing import pack
     from solo_hcsc.data.shard_writing import Packed
+    from solo_hcsc.data.flaws import find_flaws
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
     from solo_hcsc.trees.building import build_tree
+    from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
@@ -52,6 +54,7 @@ __all__ = [
     "ArgumentError",
     "Coded",
     "Comparison",
+    "Curated",
     "Embeddings",
     "Encoder",
     "Hierarchy",
@@ -75,6 +78,7 @@ __all__ = [
     "build_tree",
     "clustering",
     "compare",
+    "curate",
     "dead_dimensions",
     "detect",
     "embed",
@@ -83,6 +87,7 @@ __all__ = [
     "features_of",
     "fewlabels",
     "find_duplicates",
+    "find_flaws",
     "find_outliers",
     "index_shards",
     "knn",
@@ -127,6 +132,8 @@ _ROOMS = {
     "report.explore": ("explore",),
     "trees.building": ("build_tree",),
     "trees.tree": ("Tree",),
+    "trees.curating": ("Curated", "curate"),
+    "data.flaws": ("find_flaws",),
     "trees.duplicates": ("find_duplicates",),
     "trees.outliers": ("find_outliers",),
     "training.pretraining": ("pretrain",),

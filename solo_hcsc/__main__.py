@@ -50,6 +50,7 @@ COMMANDS = {
     "use": {
         "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
         "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",
+        "curate": "a part of the images to train on, even over a tree, without duplicates and broken ones",
         "pick": "the images worth labelling first, with the reason for each",
         "spread": "from few labels to labels of all images, with confidences",
     },
@@ -62,7 +63,7 @@ COMMANDS = {
 }
 EXTRAS = {  # of setup.cfg, and the commands that need them
     "report": ("compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
-    "tables": ("embed", "spread"),
+    "tables": ("curate", "embed", "spread"),
 }
 
 

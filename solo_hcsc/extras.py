@@ -9,6 +9,8 @@ EXTRAS = {  # what to look for, and what to call it
     "hf": {"datasets": "datasets", "pyarrow": "PyArrow"},
     "report": {"jinja2": "Jinja2", "markupsafe": "MarkupSafe", "matplotlib": "Matplotlib"},
     "tables": {"pandas": "pandas", "pyarrow": "PyArrow"},
+    "mlflow": {"mlflow": "MLflow", "sqlalchemy": "SQLAlchemy", "alembic": "Alembic"},
+    "tensorboard": {"tensorboard": "TensorBoard"},
     "wandb": {"wandb": "wandb"},
 }
 

@@ -53,6 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PeakMemory())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What commands keep for later ones goes nowhere near the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_threads() -> Iterator[None]:
     """Nothing leaves torch with another number of threads: numba did, and all tests after it took ten times as long."""

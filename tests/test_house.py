@@ -11,6 +11,7 @@ PACKAGE = ROOT / "solo_hcsc"
 # Packages that are large or optional: a function may import them when it is called.
 LAZY = (
     *("matplotlib", "umap", "wandb", "nvidia", "sklearn", "threadpoolctl", "faiss", "onnx", "pycocotools", "optuna"),
+    *("huggingface_hub", "mlflow"),
     *("solo_hcsc.solo102.dali", "solo_hcsc.solo102.repairs.umap", "solo.data", "pandas", "pyarrow"),
     *("solo_hcsc.solo102.fast_steps", "solo_hcsc.data.fast_views"),  # which need OpenCV
     "solo_hcsc.data.hugging_face",  # which needs datasets

@@ -203,17 +203,20 @@ class Loading:
         """Load every image once."""
         return Loader(dataset, **self._shared)
 
-    def readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterable[Any]:
-        """Load every image once, in order; with `skip_unreadable`, add those that cannot be read to `skipped`."""
-        return self._readable(dataset, skipped) if self.skip_unreadable else self.in_order(dataset)
+    def readable(self, dataset: Dataset, skipped: list[Skipped], needs_one: bool = True) -> Iterable[Any]:
+        """Load every image once, in order; with `skip_unreadable`, add those that cannot be read to `skipped`.
 
-    def _readable(self, dataset: Dataset, skipped: list[Skipped]) -> Iterator[Any]:
+        `needs_one`: refuse images of which none can be read.
+        """
+        return self._readable(dataset, skipped, needs_one) if self.skip_unreadable else self.in_order(dataset)
+
+    def _readable(self, dataset: Dataset, skipped: list[Skipped], needs_one: bool) -> Iterator[Any]:
         before = len(skipped)
         for batch, unreadable in Loader(OrSkipped(dataset), collate_fn=_collate_readable, **self._shared):
             skipped += unreadable
             if batch is not None:
                 yield batch
-        if len(skipped) - before == len(dataset):  # type: ignore[arg-type]
+        if needs_one and len(skipped) - before == len(dataset):  # type: ignore[arg-type]
             raise UserError(
                 f"none of the {len(skipped) - before} images can be read, such as {on_one_line(skipped[-1].path)}"
             )

@@ -4,8 +4,8 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,10 @@ import torch
 import torchvision
 from torch import nn
 
+from solo_hcsc.data.source import IMAGENET_MEAN, IMAGENET_STD
 from solo_hcsc.data.views import View
+from solo_hcsc.encoders.formats import HUB
+from solo_hcsc.encoders.hub import CONFIG, config_text
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.make import as_timm
 from solo_hcsc.errors import MissingPackage, UserError, on_one_line
@@ -113,13 +116,14 @@ class Exported:
     content: bytes
     code: str
     language: str = "python"
+    beside: Mapping[str, str] = field(default_factory=dict)  # texts of other files in its folder, by their names
 
     def code_for(self, file: str | Path) -> str:
         return self.code.replace("FILE", repr(str(file)))
 
 
 def export(given: Exportable, kind: str, suffix: str) -> Exported:
-    """Write an encoder in one of the formats `EXPORTS`; refuse those that cannot hold it.
+    """Write an encoder in one of the formats `EXPORTS`, or `hub`; refuse those that cannot hold it.
 
     Args:
         given: The encoder; the file gives the same features.
@@ -144,6 +148,19 @@ def _timm(given: Exportable, suffix: str) -> Exported:
     if given.small_stem:
         lines = ["import timm, torch", lines[1], *_STEM, lines[2]]
     return Exported(_weights_file(given, suffix), "\n".join(lines))
+
+
+def _hub(given: Exportable, _: str) -> Exported:
+    if given.small_stem:
+        raise UserError(
+            f"`format` hub: timm cannot make {given.encoder.name} with the stem for small images; take timm or "
+            "safetensors"
+        )
+    name, settings = as_timm(given.encoder.name, given.encoder.settings)
+    view, colours = given.view, (given.view.mean or IMAGENET_MEAN, given.view.std or IMAGENET_STD)
+    config = config_text(name, settings, given.features.shape[1], view.crop_size, view.resize, *colours)
+    code = 'import timm\nmodel = timm.create_model("local-dir:" + FILE, pretrained=True).eval()'
+    return replace(_timm(given, ".safetensors"), code=code, beside={CONFIG: config})
 
 
 def _torchvision(given: Exportable, suffix: str) -> Exported:
@@ -294,4 +311,5 @@ _FORMATS: dict[str, Callable[[Exportable, str], Exported]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,
     "detectron2": _detectron2,
+    HUB: _hub,
 }

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from solo_hcsc.errors import ArgumentError
-from solo_hcsc.files import try_writing
+from solo_hcsc.files import check_folder_to_write, try_writing
 
 EXPORTS = {  # formats that are a file, and how its name may end
     "timm": (".safetensors", ".pth"),
@@ -12,7 +12,8 @@ EXPORTS = {  # formats that are a file, and how its name may end
     "onnx": (".onnx",),
     "detectron2": (".pkl",),
 }
-EXPORTED_RUN = "solo-learn"  # the format that is a folder
+EXPORTED_RUN, HUB = "solo-learn", "hub"
+FOLDERS = (EXPORTED_RUN, HUB)  # formats that are a folder
 
 
 def card_of(file: Path) -> Path:
@@ -22,9 +23,10 @@ def card_of(file: Path) -> Path:
 
 def check_place(out: Path, format: str) -> None:
     """Refuse a format that is unknown, and a file that cannot be written or has another format's ending."""
-    if format not in (*EXPORTS, EXPORTED_RUN):
-        raise ArgumentError(f"`format` {format}: choose from {', '.join((*EXPORTS, EXPORTED_RUN))}")
-    if format == EXPORTED_RUN:
+    if format not in (*EXPORTS, *FOLDERS):
+        raise ArgumentError(f"`format` {format}: choose from {', '.join((*EXPORTS, *FOLDERS))}")
+    if format in FOLDERS:
+        check_folder_to_write(out)
         return
     if out.is_dir():
         raise ArgumentError(f"`out` {out}: is a folder; give a file")

@@ -39,6 +39,11 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.paths)
 
+    @property
+    def files(self) -> list[str] | None:
+        """Return the images' files; None for images that are in none, or in a caller's own data set."""
+        return self.dataset.images if isinstance(self.dataset, BareImages) else None
+
     def without(self, skipped: Sequence[Skipped]) -> "ImageSet":
         """Leave out the images that could not be read."""
         if not skipped:

@@ -20,6 +20,7 @@ from torchvision.transforms import Compose
 from solo_hcsc.data.images import as_rgb
 from solo_hcsc.data.views import View, trained_view
 from solo_hcsc.encoders.checkpoints import Checkpoint, finished_epochs, open_checkpoint
+from solo_hcsc.encoders.hub import fetch
 from solo_hcsc.encoders.hydra_settings import WITHOUT_EQUAL
 from solo_hcsc.encoders.make import (
     adapted,
@@ -89,6 +90,18 @@ class Encoder:
             module, taken = load_initial("timm", name, settings)
         colours = timm_colours(name)
         return cls(module, name, settings, Path(name), taken, View(size, colours.get("mean"), colours.get("std")))
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, crop_size: int | None = None) -> "Encoder":
+        """Load an encoder from a folder as `export` writes it for the hub, or from the hub.
+
+        Args:
+            source: the folder, or a repository of the Hugging Face hub as `USER/NAME` or `USER/NAME@REVISION`, which
+                is downloaded once. Repositories of timm can be read too.
+            crop_size: side of the images in pixels; as in pretraining if not given.
+        """
+        check_arguments(path=source, crop_size=crop_size)
+        return load_encoder(source if Path(source).exists() else fetch(str(source)), crop_size=crop_size)
 
     @torch.no_grad()
     def __call__(self, images: Images) -> torch.Tensor:
@@ -253,6 +266,7 @@ def _are_texts(value: Any) -> bool:
 # What each argument takes, as a test and in words.
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "path": (_is_path, "a path"),
+    "cache": (_is_path, "the path of a folder"),
     "what": (_is_path, "a run, an encoder, or a path: of a checkpoint or of a run's folder"),
     "encoder": (lambda value: isinstance(value, str), "the name of an architecture, such as 'resnet18'"),
     "crop_size": (_is_count, "a number of pixels"),

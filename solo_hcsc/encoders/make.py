@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torchvision.models import get_model
 
-from solo_hcsc.encoders.names import ENCODERS, TIMM
+from solo_hcsc.encoders.names import ENCODERS, NOT_TAKEN, TIMM
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.settings import nearest
 
@@ -21,8 +21,6 @@ _SIZES: tuple[Callable[[int], dict[str, Any]], ...] = (
     lambda size: {"img_size": size, "dynamic_img_size": True},
     lambda size: {},
 )
-# What would give it weights, another head or other files; a recorded run or an exported file may not either.
-_NOT_TAKEN = ("pretrained", "num_classes", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 _SOLO_LEARNS = tuple(name for name in ENCODERS if not name.startswith("resnet"))  # which it registers with timm
 
 
@@ -80,7 +78,7 @@ def timm_settings(name: str, given: Mapping[str, Any], sizes: Sequence[int]) -> 
     if not timm.is_model(short) or short in _SOLO_LEARNS:
         near = nearest(short.partition(".")[0], sorted({*timm.list_models()} - {*_SOLO_LEARNS}), TIMM)
         raise UserError(f"`encoder` {name}: timm {timm.__version__} has no such model; {near or 'see its list_models'}")
-    if refused := [key for key in _NOT_TAKEN if key in given]:
+    if refused := [key for key in NOT_TAKEN if key in given]:
         raise UserError(f"`encoder_args` {refused[0]}: not taken; `init_weights` gives an encoder its weights")
     why_not, unmade = "", ""
     for size in _SIZES:

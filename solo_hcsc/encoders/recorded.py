@@ -8,6 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from solo_hcsc.encoders.hub import CONFIG, WEIGHTS, is_hub_folder, settings_in
 from solo_hcsc.encoders.hydra_settings import flat_flags, is_nested
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import read_json
@@ -53,6 +54,8 @@ def find_run(path: str | Path) -> RunFiles:
                 f"{path}: there is no such checkpoint; give a run's folder, its .ckpt file or a file of weights"
             )
         return RunFiles((path,), recorded_flags(path))
+    if is_hub_folder(path):
+        return RunFiles((path / WEIGHTS,), recorded_flags(path / WEIGHTS))
     files = [file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()]
     passed_over = set()
     for newest in sorted(files, key=written_at, reverse=True):
@@ -96,12 +99,14 @@ def written_at(path: Path) -> float:
 
 
 def recorded_flags(checkpoint: Path) -> dict[str, Any]:
-    """Return the args.json that the run wrote beside its checkpoint, or an exported file's metadata; empty for others.
+    """Return the args.json that the run wrote beside its checkpoint, or what an exported file tells; empty for others.
 
     That of solo-learn 1.0.6, which is nested, is read as the flags that mean the same.
     """
     if checkpoint.suffix == EXPORTED:
-        return _exported(checkpoint)
+        config = checkpoint.with_name(CONFIG)
+        of_hub = checkpoint.name == WEIGHTS and config.is_file()
+        return _exported(checkpoint) or (settings_in(config) if of_hub else {})
     file = checkpoint.parent / "args.json"
     flags = read_json(file) if file.is_file() else {}
     if not isinstance(flags, dict):

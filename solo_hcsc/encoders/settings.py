@@ -1,5 +1,7 @@
 """Settings that choose an encoder, and the weights that it starts from."""
 
+from pathlib import Path
+
 from solo_hcsc.encoders.names import ENCODERS, TIMM
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.settings import ONE, Setting, nearest
@@ -52,4 +54,15 @@ ENCODER = (
 FOREIGN = (
     Setting("encoder", encoder, None, None, "architecture, where no args.json tells it"),
     Setting("encoder_args", key_value, [], None, f"{_ARGS}; where no args.json tells them"),
+)
+CACHE = (
+    Setting(
+        "cache",
+        Path,
+        None,
+        None,
+        "folder that keeps what was embedded, so that no unchanged image is embedded again; solo_hcsc/features below "
+        "$XDG_CACHE_HOME or ~/.cache if not given, where at most 5 GB are kept",
+    ),
+    Setting("no_cache", bool, False, None, "embed all images, and keep nothing"),
 )

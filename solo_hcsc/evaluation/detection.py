@@ -47,9 +47,10 @@ from solo_hcsc.runs.results import Invocation, Result
 from solo_hcsc.settings import Settings, take
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.detection import DetectorTraining, Schedule
+from solo_hcsc.training.loggers import Logging, check_logging
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
 from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
-from solo_hcsc.training.settings import Loop, Records, Wandb, check_wandb
+from solo_hcsc.training.settings import Loop, Records
 
 NAME = "detect"
 _SHOWN = {
@@ -178,8 +179,9 @@ class Detection:
         self.started = time.monotonic()
         self.devices = _devices(settings)
         name = settings.name or f"{NAME}-{settings.dataset}"
-        self.records, self.wandb = take(Records, settings, name=name, keep_best=None), take(Wandb, settings, name=name)
-        check_wandb(self.wandb)
+        self.records = take(Records, settings, name=name, keep_best=None)
+        self.logging = take(Logging, settings, name=name)
+        check_logging(self.logging)
         if settings.masks:
             data.check_masks()
         self.loading = Loading(
@@ -213,7 +215,7 @@ class Detection:
             self.trained_on = SkipUnreadable(self.train_set, unreadable)
             callbacks = [TellUnreadable(unreadable, len(self.train_set))]
         self.run = Session(
-            self.folder, self.devices, self.loop, self.records, self.wandb, self.recorded, resume, callbacks
+            self.folder, self.devices, self.loop, self.records, self.logging, self.recorded, resume, callbacks
         )
 
     def _sets(self) -> tuple[DetectionImages, DetectionImages]:

@@ -128,7 +128,7 @@ SETTINGS = adapted(  # beside the run, by the titles of their groups
         "devices (Lightning)": DEVICES,
         "training loop (Lightning)": training.LOOP,
         "records": training.records(()),
-        "Weights & Biases": training.wandb("name of the run, in file names and wandb"),
+        "logging": training.logging(),
     },
     _CHANGES,
 )

@@ -15,13 +15,25 @@ from solo_hcsc.data.settings import (
     check_label_hierarchy,
     check_skipping,
 )
-from solo_hcsc.encoders.settings import FOREIGN
+from solo_hcsc.encoders.settings import CACHE, FOREIGN
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.evaluation.protocols import CHECKPOINT, Groups, adapted, check_checkpoint, check_labelled
 from solo_hcsc.files import check_folder_to_write
-from solo_hcsc.settings import HIDDEN, ONE, POSITIVE, Bound, Setting, Settings, at_least, below, settle
+from solo_hcsc.settings import (
+    HIDDEN,
+    NOT_NEGATIVE,
+    ONE,
+    POSITIVE,
+    Bound,
+    Setting,
+    Settings,
+    at_least,
+    below,
+    count_or_share,
+    settle,
+)
 from solo_hcsc.training.settings import wandb
-from solo_hcsc.trees.names import WAYS
+from solo_hcsc.trees.names import LEAF_WAYS, WAYS, check_list_name
 
 FEWEST_TO_ANALYSE = 10  # images of which a map says anything
 MOST_QUERIES = 12  # that a picture has room for
@@ -74,7 +86,7 @@ def _compared(split: str, seed: str) -> tuple[Setting, ...]:
 
 _ANY_FOLDER = "a folder of images, with class folders or without; with `dataset` or `train_dir`, what these are below"
 EMBED = _frozen(
-    {"data": (Setting("split", _SPLITS, "train", None, "which images, where the data set has both"),)},
+    {"data": (Setting("split", _SPLITS, "train", None, "which images, where the data set has both"), *CACHE)},
     {
         "data_dir": {"help": f"{_ANY_FOLDER}; the run's own images if not given"},
         "no_labels": {"help": "no column of labels; implied when there are no class folders"},
@@ -85,6 +97,25 @@ _TREE = "whose clusters: the run's own tree, or one made of the features; auto: 
 PICKING = (
     Setting("way", WAYS, "typical", None, _WHICH),
     Setting("tree", ("auto", "run", "features"), "auto", None, f"{_TREE} started from random weights"),
+)
+_LEAF = "which images of a cluster at the bottom of the tree: nearest to its centre, farthest from it, or random ones"
+_COPIES = (
+    "what near duplicates are found by: the pixels of the files, features alone, or none; features where there are no "
+    "files"
+)
+_FAR = (
+    "leave out images whose distance to their neighbours, relative to theirs, is so many interquartile ranges above "
+    "the third quartile"
+)
+_TREES = "features: a tree is built of them; run: the run's own; or the folder of a saved tree of these images"
+CURATING = (
+    Setting("keep", count_or_share, None, POSITIVE, "how many images to keep (10000), or which share of all (0.25)"),
+    Setting("way", LEAF_WAYS, "nearest", None, _LEAF),
+    Setting("tree", str, "features", None, _TREES),
+    Setting("duplicates", ("pixels", "features", "none"), "pixels", None, _COPIES),
+    Setting("same", float, 0.95, POSITIVE, "with `duplicates` features: the cosine from which two are the same image"),
+    Setting("outliers", float, 3.0, NOT_NEGATIVE, f"{_FAR}; 0 for none"),
+    Setting("seed", int, 0, below(2**31), "of `way` random, and of the tree of many images"),
 )
 _DRAWS = "times that each choice is made, each from another four fifths of the training images"
 FEWLABELS = adapted(
@@ -155,6 +186,10 @@ def check_frozen(settings: Settings) -> None:
     """Refuse mistakes in the settings of an evaluation that trains nothing and needs no labels."""
     check_checkpoint(settings)
     check_colours(settings)
+    if "cache" in settings and settings.cache is not None:
+        if settings.no_cache:
+            raise ArgumentError("`no_cache` keeps nothing in `cache`; leave one of the two out")
+        check_folder_to_write(settings.cache, "`cache`")
     if settings.dali:
         raise ArgumentError("`dali`: features are read with the default loader; leave it out")
     check_skipping(settings)
@@ -176,6 +211,18 @@ def check_analysis(settings: Settings) -> None:
     """Refuse a hierarchy that cannot be read, too; labels are not needed."""
     check_label_hierarchy(settings)
     check_frozen(settings)
+
+
+def check_curating(settings: Settings) -> None:
+    """Refuse a choice of images without embeddings or with two kinds, without a number, or with no place for it."""
+    if (settings.embeddings is None) == (settings.pretrained_feature_extractor is None):
+        raise ArgumentError("curate: give a run or weights, or `embeddings` FILE, one of the two")
+    if settings.keep is None:
+        raise ArgumentError("`keep` is missing: give how many images to keep, or which share of them")
+    if settings.embeddings is None:
+        check_frozen(settings)
+    check_list_name(settings.out)
+    check_folder_to_write(settings.out.parent)
 
 
 def check_fewlabels(settings: Settings) -> None:

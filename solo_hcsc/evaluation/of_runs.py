@@ -10,12 +10,13 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.folders import classes_of
+from solo_hcsc.data.folders import classes_of, files_and_labels
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.encoders.cache import chosen_cache
 from solo_hcsc.encoders.embedding import Embedder, Embeddings
 from solo_hcsc.encoders.recorded import RunFiles
 from solo_hcsc.errors import ArgumentError, UserError
@@ -152,7 +153,8 @@ def clustering_of_run(
 def prepare(run: Run, source: ImageSource, settings: Settings, split: str, tree: bool = False) -> Embedder:
     """Prepare to embed the images of a split; `tree`: to find their clusters in the run's tree, too."""
     chosen = choose_labels(source, settings.but(split=split), run.settings)
-    return run.embedder(chosen, split=split, features=settings.features, accelerator=settings.accelerator, tree=tree)
+    told = {"features": settings.features, "accelerator": settings.accelerator, "cache": chosen_cache(settings)}
+    return run.embedder(chosen, split=split, tree=tree, **told)
 
 
 def compute(embedder: Embedder, settings: Settings) -> Embeddings:
@@ -219,3 +221,11 @@ def _check_classes(embedders: Sequence[Embedder]) -> None:
         raise UserError("fewlabels compares with true labels: give images in class folders")
     if len(classes := {name for one in sets for name in one.classes}) < 2:
         raise UserError(f"fewlabels needs at least two classes; all images are {min(classes)!r}")
+
+
+def image_files(embedder: Embedder, found: Embeddings) -> list[str] | None:
+    """Return the files of embedded images, in their order; None for images that are no files."""
+    dataset = embedder.images.without(found.skipped).dataset
+    if hasattr(dataset, "samples") or hasattr(dataset, "images"):
+        return files_and_labels(dataset)[0]
+    return None

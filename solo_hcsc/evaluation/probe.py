@@ -29,9 +29,10 @@ from solo_hcsc.settings import Settings, take
 from solo_hcsc.solo102 import LinearModel
 from solo_hcsc.solo102.settings import for_framework, linear_settings, resolve_dali
 from solo_hcsc.training.callbacks import TellUnreadable
+from solo_hcsc.training.loggers import Logging, check_logging
 from solo_hcsc.training.resume import check_same_flags, find_resume
 from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
-from solo_hcsc.training.settings import Loop, Records, Resume, Wandb, check_training, check_wandb
+from solo_hcsc.training.settings import Loop, Records, Resume, check_training
 
 # What the paper does not do in any evaluation, and what changes the figures.
 PLAIN = {
@@ -118,12 +119,12 @@ class Probe:
         self.devices = resolve_devices(settings, torch.cuda.device_count())
         self.loading, self.loop = take(Loading, settings), take(Loop, settings)
         name = settings.name or f"{evaluation}-{source.dataset}"
-        self.records, self.wandb = take(Records, settings, name=name), take(Wandb, settings, name=name)
+        self.records, self.logging = take(Records, settings, name=name), take(Logging, settings, name=name)
         self._check()
         if self.cached and settings.dali:
             note("`cache_features`: each image is read once, with the default loader instead of `dali`")
         self.dali_device = None if self.cached else resolve_dali(settings, source.dataset, self.devices.accelerator)
-        check_wandb(self.wandb)
+        check_logging(self.logging)
         self.encoder = load_encoder(
             settings.pretrained_feature_extractor, settings.encoder, source.crop_size[0], settings.encoder_args
         )
@@ -189,7 +190,7 @@ class Probe:
         if loading.skip_unreadable and not self.cached:
             train_set, val_set = SkipUnreadable(train_set, unreadable), SkipUnreadable(val_set, unreadable)
             callbacks = [TellUnreadable(unreadable, images + val_images)]
-        run = Session(folder, self.devices, self.loop, self.records, self.wandb, settings, resume, callbacks)
+        run = Session(folder, self.devices, self.loop, self.records, self.logging, settings, resume, callbacks)
         loaders: tuple[DataLoader | None, DataLoader | None] = (None, None)
         if not self.cached and self.dali_device is None:
             loaders = (

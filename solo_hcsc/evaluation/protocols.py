@@ -77,7 +77,7 @@ def classifier(own: Groups, changes: Mapping[str, Mapping[str, Any]], best: str 
         "devices (Lightning)": DEVICES,
         "training loop (Lightning)": training.LOOP,
         "records": training.records((best,)),
-        "Weights & Biases": training.wandb("name of the run, in file names and wandb"),
+        "logging": training.logging(),
     }
     hidden = {name: {"help": HIDDEN} for name in ("no_labels", "classifier_lr")}
     told = "which data set; as in pretraining if not given, like its folders"

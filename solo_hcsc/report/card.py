@@ -10,6 +10,7 @@ from markupsafe import Markup
 from solo_hcsc.data.source import STORED
 from solo_hcsc.data.views import View
 from solo_hcsc.encoders.export import Exportable, Exported
+from solo_hcsc.encoders.formats import HUB
 from solo_hcsc.errors import on_one_line
 from solo_hcsc.report import summary, templating
 from solo_hcsc.runs.results import results_of
@@ -52,6 +53,8 @@ def write_card(exportable: Exportable, exported: Exported, kind: str, file: str,
     rows = summary.rows_of(results_of(encoder.checkpoint, encoder.fingerprint), encoder.checkpoint.parent)
     return templating.render(
         "card.md.j2",
+        on_hub=kind == HUB,
+        tags=[name for name in ("timm", "solo-learn", exportable.method) if name],
         title=_text(f"{encoder.name} trained with {exportable.method or 'an unknown method'}"),
         facts={name: _text(value or _UNKNOWN) for name, value in facts.items()},
         code=Markup(exported.code_for(file)),

@@ -1,4 +1,4 @@
-"""A run's encoder as a file for another library, or the whole run as a folder for solo-learn 1.0.6."""
+"""A run's encoder as a file for another library or a folder for the hub, or the whole run for solo-learn 1.0.6."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from solo_hcsc.encoders.checkpoints import Checkpoint
 from solo_hcsc.encoders.export import Exportable, Exported, export
-from solo_hcsc.encoders.formats import EXPORTED_RUN, card_of, check_place
+from solo_hcsc.encoders.formats import EXPORTED_RUN, HUB, card_of, check_place
+from solo_hcsc.encoders.hub import CARD, CONFIG, WEIGHTS
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.recorded import EVALUATION, role_of
 from solo_hcsc.errors import UserError
@@ -43,15 +44,16 @@ def write_export(
     Args:
         encoder: the run's encoder, or one of foreign weights.
         checkpoint: what it was taken from.
-        out: the file; for `solo-learn` a folder that is new or empty.
-        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
+        out: the file; for `solo-learn` and `hub` a folder that is new or empty.
+        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, `solo-learn` or `hub`.
         method: what trained foreign weights.
         card: writes a model card, which goes beside the file; none if not given.
     """
     check_place(out, format)
     refuse_evaluation(checkpoint)
     asked = Exportable(encoder, checkpoint.recorded.get("method") or method)
-    return (_write_run if format == EXPORTED_RUN else _write_file)(checkpoint, asked, out, format, card)
+    write = {EXPORTED_RUN: _write_run, HUB: _write_for_hub}.get(format, _write_file)
+    return write(checkpoint, asked, out, format, card)
 
 
 def refuse_evaluation(checkpoint: Checkpoint) -> None:
@@ -71,6 +73,20 @@ def _write_file(checkpoint: Checkpoint, asked: Exportable, out: Path, format: st
         for place, text in zip(beside, texts.values(), strict=True):
             place.write_text(text, encoding="utf-8")
     return Written(out, out, next(iter(texts), None), exported.code_for(out))
+
+
+def _write_for_hub(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:
+    exported = export(asked, format, Path(WEIGHTS).suffix)
+    texts = {**exported.beside} if card is None else {**exported.beside, CARD: card(asked, exported, format, out.name)}
+
+    def is_earlier(folder: Path) -> bool:
+        return {file.name for file in folder.iterdir()} in ({WEIGHTS, CONFIG, CARD}, {WEIGHTS, CONFIG})
+
+    with folder_written_whole(out, is_earlier) as folder:
+        (folder / WEIGHTS).write_bytes(exported.content)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    return Written(out, out / WEIGHTS, None if card is None else out / CARD, exported.code_for(out))
 
 
 def _write_run(checkpoint: Checkpoint, asked: Exportable, out: Path, format: str, card: Card | None) -> Written:

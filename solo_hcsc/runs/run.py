@@ -141,9 +141,10 @@ class Run:
         num_workers: int = 0,
         accelerator: str = "auto",
         skip_unreadable: bool = False,
+        cache: str | Path | None = None,
     ) -> Embeddings:
         """Compute the embeddings of images; see `embed` for the arguments."""
-        check_arguments(batch_size=batch_size, num_workers=num_workers)
+        check_arguments(batch_size=batch_size, num_workers=num_workers, cache=cache)
         embedder = self.embedder(
             images,
             split=split,
@@ -151,6 +152,7 @@ class Run:
             class_level=class_level,
             features=features,
             accelerator=accelerator,
+            cache=cache,
         )
         return embedder.embeddings(Loading(batch_size, num_workers, skip_unreadable))
 
@@ -164,6 +166,7 @@ class Run:
         features: str = "backbone",
         accelerator: str = "auto",
         tree: bool = True,
+        cache: str | Path | None = None,
     ) -> Embedder:
         """Prepare to embed images: what `embed` does in one step, for more of them than fit in memory.
 
@@ -175,6 +178,7 @@ class Run:
             features: `backbone` or `projector`.
             accelerator: `auto`, `cpu` or `gpu`.
             tree: whether to find the images' places in the run's tree.
+            cache: a folder that keeps the vectors of image files; see `embed`.
         """
         check_arguments(split=split, features=features, accelerator=accelerator)
         if images is None and "dataset" not in self.settings:
@@ -199,7 +203,8 @@ class Run:
             import_faiss("an HCSC run finds clusters")
         origin = Origin(encoder, features, images if isinstance(images, ImageSource) else None, split)
         projector = self.projector if features == "projector" else None
-        return Embedder(origin, found, choose_device(accelerator), projector, own)
+        kept = None if cache is None else Path(cache)
+        return Embedder(origin, found, choose_device(accelerator), projector, own, kept)
 
     def curves(self) -> "pandas.DataFrame":
         """Return what the run logged in metrics.csv: a row for each epoch, with its last value of each measure."""
@@ -227,11 +232,11 @@ class Run:
         return result.of(self.encoder, invocation).save(file)
 
     def export(self, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
-        """Write the encoder as a file for another library, or the run as a folder for solo-learn; return its path.
+        """Write the encoder for another library or the hub, or the run as a folder for solo-learn; return its path.
 
         Args:
             path: the file, or the folder.
-            format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2` or `solo-learn`.
+            format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, `hub` or `solo-learn`.
             method: what trained foreign weights, for the file's metadata.
         """
         refuse_evaluation(self.content)  # before its encoder is looked for
@@ -318,6 +323,7 @@ def embed(
     num_workers: int = 0,
     accelerator: str = "auto",
     skip_unreadable: bool = False,
+    cache: str | Path | None = None,
 ) -> Embeddings:
     """Compute the embeddings of images by a run, a file of weights or one of timm's models.
 
@@ -338,6 +344,8 @@ def embed(
         num_workers: processes that load images.
         accelerator: `auto`, `cpu` or `gpu`.
         skip_unreadable: leave out images that cannot be read, which else end it with an error.
+        cache: a folder that keeps the vectors of image files, from which those come that have not changed since the
+            same encoder embedded them; nothing is kept if not given. The commands use the user's folder for caches.
 
     Returns:
         A row for each image, all in memory; the command `embed` writes any number of them to disk.
@@ -365,16 +373,17 @@ def embed(
         num_workers=num_workers,
         accelerator=accelerator,
         skip_unreadable=skip_unreadable,
+        cache=cache,
     )
 
 
 def export(what: Run | str | Path, path: str | Path, format: str = "safetensors", method: str | None = None) -> Path:
-    """Write the encoder of a run, or of a file of weights, as a file for another library.
+    """Write the encoder of a run, or of a file of weights, for another library or the hub.
 
     Args:
         what: a `Run`, or the path of a run or of weights.
-        path: the file; for `solo-learn` a folder that is new or empty.
-        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, or `solo-learn` for the whole run.
+        path: the file; for `hub` and `solo-learn` a folder that is new or empty.
+        format: `timm`, `torchvision`, `safetensors`, `onnx`, `detectron2`, `hub`, or `solo-learn` for the whole run.
         method: what trained foreign weights, for the file's metadata.
 
     Returns:

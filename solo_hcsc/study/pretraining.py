@@ -6,9 +6,9 @@ from typing import Any
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings, take
+from solo_hcsc.training.loggers import Logging, check_logging
 from solo_hcsc.training.pretraining import check, pretrain_as, settled
 from solo_hcsc.training.request import check_early, completed
-from solo_hcsc.training.settings import Wandb, check_wandb
 
 
 def settle(_: str, given: Mapping[str, Any]) -> Settings:
@@ -18,7 +18,7 @@ def settle(_: str, given: Mapping[str, Any]) -> Settings:
         raise ArgumentError("`no_labels`: an evaluation needs labels; leave it out")
     check_early(settings)
     check(settings)
-    check_wandb(take(Wandb, settings))
+    check_logging(take(Logging, settings))
     return settings
 
 

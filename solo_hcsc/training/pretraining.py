@@ -37,6 +37,7 @@ from solo_hcsc.solo102.settings import for_framework, method_rows, pretraining_s
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.convolutions import FastConvolutions
 from solo_hcsc.training.freezing import FreezeEncoder
+from solo_hcsc.training.loggers import Logging, check_logging
 from solo_hcsc.training.request import (
     WHOLE_BATCHES,
     check_centroids,
@@ -49,7 +50,7 @@ from solo_hcsc.training.request import (
 )
 from solo_hcsc.training.resume import FinishedError, find_resume
 from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
-from solo_hcsc.training.settings import DEFAULT_METHOD, Loop, Records, Resume, Wandb, check_wandb, pretraining
+from solo_hcsc.training.settings import DEFAULT_METHOD, Loop, Records, Resume, pretraining
 from solo_hcsc.training.waiting import TellWaiting, faster_images
 
 ONLINE_KNN = (
@@ -142,7 +143,9 @@ def pretrain_as(given: Settings) -> Pretrained:
     if resume is None:
         begin_from_weights(job, work.model)
     recorded = {**work.recorded, "resume_from_checkpoint": resume}
-    session = Session(job.folder, job.devices, job.loop, job.records, job.wandb, recorded, resume, callbacks(job, work))
+    session = Session(
+        job.folder, job.devices, job.loop, job.records, job.logging, recorded, resume, callbacks(job, work)
+    )
     train_loader = None
     if job.dali_device is None:
         train_loader = job.loading.repeatable(work.train_set, job.loop.seed, job.devices.shards)
@@ -185,7 +188,7 @@ class Job:
     devices: Devices
     loop: Loop
     records: Records
-    wandb: Wandb
+    logging: Logging
     dali_device: str | None
     folder: Path  # of the run to be
     settings: Mapping[str, Any]  # every setting as solo-learn's own setup resolves it
@@ -218,8 +221,8 @@ def resolve(asked: Settings) -> Job:
     devices = resolve_devices(asked, torch.cuda.device_count())
     dali_device = resolve_dali(asked, asked.dataset, devices.accelerator)
     name = asked.name or f"{asked.method}-{asked.dataset}"
-    records, wandb = take(Records, asked, name=name), take(Wandb, asked, name=name)
-    check_wandb(wandb)
+    records, logging = take(Records, asked, name=name), take(Logging, asked, name=name)
+    check_logging(logging)
     source = ImageSource.of_flags(asked).located(needs_val=False)
     settings = pretraining_settings(asked, source, devices, dali_device)
     settings |= {"name": name, "role": "pretraining", **shorter}
@@ -243,7 +246,7 @@ def resolve(asked: Settings) -> Job:
         devices,
         take(Loop, asked),
         records,
-        wandb,
+        logging,
         dali_device,
         new_folder(records, asked.method),
         settings,

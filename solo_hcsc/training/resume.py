@@ -21,7 +21,7 @@ from solo_hcsc.training.settings import Loop, Resume
 # What may differ between a run and its continuation: where things are written, what is shown, when to stop.
 _MAY_DIFFER = frozenset(
     "auto_resume resume_from_checkpoint auto_resumer_max_hours checkpoint_dir checkpoint_frequency save_checkpoint"
-    " checkpoint_every_n_steps keep_checkpoints keep_best num_workers wandb offline enable_progress_bar"
+    " checkpoint_every_n_steps keep_checkpoints keep_best num_workers logger wandb offline enable_progress_bar"
     " progress_bar_refresh_rate log_every_n_steps profiler detect_anomaly num_sanity_val_steps max_steps max_time"
     " auto_umap auto_umap_dir auto_umap_frequency debug_augmentations images pictures".split()
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
-from pytorch_lightning.loggers import Logger, WandbLogger
+from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch.distributed import DistNetworkError
 
@@ -34,10 +34,11 @@ from solo_hcsc.training.callbacks import (
 from solo_hcsc.training.judging import JudgeEpoch
 from solo_hcsc.training.launching import check_port, watch_children
 from solo_hcsc.training.locking import hold, let_go
+from solo_hcsc.training.loggers import Logging, make_loggers
 from solo_hcsc.training.metrics import MetricsFile
 from solo_hcsc.training.progress import progress_callback
 from solo_hcsc.training.saving import DISK_ERRORS, Checkpoints, as_recorded, check_space
-from solo_hcsc.training.settings import Loop, Records, Wandb
+from solo_hcsc.training.settings import Loop, Records
 
 
 def new_folder(records: Records, method: str) -> Path:
@@ -50,7 +51,7 @@ class Session:
 
     Args:
         folder: where args.json, metrics.csv and checkpoints go.
-        flags: what args.json is to have; they are also what wandb shows.
+        flags: what args.json is to have; they are also what loggers show.
         resume: the checkpoint to go on from, which has been checked.
     """
 
@@ -60,13 +61,13 @@ class Session:
         devices: Devices,
         loop: Loop,
         records: Records,
-        wandb: Wandb,
+        logging: Logging,
         flags: Mapping[str, Any],
         resume: Path | None,
         callbacks: list[Callback],
     ) -> None:
         self.folder = folder
-        self.devices, self.loop, self.records, self.wandb = devices, loop, records, wandb
+        self.devices, self.loop, self.records, self.logging = devices, loop, records, logging
         self.flags = as_recorded(flags)
         self.resume = resume
         self.metrics = MetricsFile(folder)
@@ -124,7 +125,7 @@ class Session:
             enable_checkpointing=False,  # Lightning's own; ours is a callback
             plugins=[self.checkpoints.files],
             default_root_dir=self.folder,
-            logger=self._loggers(),
+            logger=self.metrics,  # `begin` adds the others, which write something
             callbacks=[
                 SeedSteps(loop.seed),
                 StopAfterSteps(loop.max_steps),
@@ -136,27 +137,10 @@ class Session:
                 self.checkpoints,
                 self._together,
                 *([shown] if shown else []),
-                *([LearningRateMonitor(logging_interval="epoch")] if self.wandb.wandb else []),
+                *([LearningRateMonitor(logging_interval="epoch")] if self.logging.kinds else []),
                 *callbacks,
             ],
         )
-
-    def _loggers(self) -> list[Logger]:
-        loggers: list[Logger] = [self.metrics]
-        if self.wandb.wandb and is_main_process():
-            loggers.append(
-                WandbLogger(
-                    name=self.wandb.name,
-                    project=self.wandb.project,
-                    entity=self.wandb.entity,
-                    offline=self.wandb.offline,
-                    # What Lightning makes of it is a variable that wandb reads once in a process.
-                    mode="offline" if self.wandb.offline else None,
-                    id=self.folder.name,
-                    save_dir=self.folder,
-                )
-            )
-        return loggers
 
     def begin(self, model: LightningModule) -> None:
         """Write the first files of the run; called after every check."""
@@ -170,10 +154,6 @@ class Session:
         if self.resume is not None:
             steps = int(steps_and_time(self.resume)[0])
             self.metrics.go_on_from(self.resume.with_name(self.metrics.file.name), steps)
-        for logger in self.trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                logger.watch(model, log="gradients", log_freq=100)
-                logger.log_hyperparams(self.flags)
 
     def _make_folder(self, model: LightningModule) -> None:
         try:
@@ -189,9 +169,20 @@ class Session:
             ) from error
         try:
             check_space(self.folder, model, self.records, self.flags["optimizer"])
+            self._add_loggers(model)
         except UserError:
             let_go()
             raise
+
+    def _add_loggers(self, model: LightningModule) -> None:
+        if self.loop.fast_dev_run:  # for which Lightning logs nothing
+            return
+        made = make_loggers(self.logging, self.folder)
+        for logger in made:
+            if isinstance(logger, WandbLogger):
+                logger.watch(model, log="gradients", log_freq=100)
+            logger.log_hyperparams(self.flags)
+        self.trainer.loggers = [*self.trainer.loggers, *made]
 
     def fit(self, model: LightningModule, train: Any, val: Any) -> None:
         """Train; raise the reason where a signal, a disk that fails, or a NaN to cluster ends the run."""

@@ -97,11 +97,20 @@ def wandb(name: str = "name of the run") -> tuple[Setting, ...]:
     """Return the settings of Weights & Biases; `name`: the help of `name`."""
     return (
         Setting("wandb", bool, False, None, "log to Weights & Biases"),
-        Setting("offline", bool, False, None, "with `wandb`: write to disk only; needs no account"),
-        Setting("project", str, "solo-learn", None, "wandb project"),
+        Setting("offline", bool, False, None, "with wandb: write to disk only; needs no account"),
+        Setting("project", str, "solo-learn", None, "wandb project, or MLflow experiment"),
         Setting("entity", str, None, None, "wandb user or team"),
         Setting("name", str, None, None, name),
     )
+
+
+LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
+_LOGGED = "where to log, one or more; metrics.csv is always written (tensorboard and mlflow are extras of their names)"
+
+
+def logging(name: str = "name of the run, in file names and loggers") -> tuple[Setting, ...]:
+    """Return the settings of loggers; `name`: the help of `name`."""
+    return (Setting("logger", LOGGERS, ["csv"], None, _LOGGED), *wandb(name))
 
 
 # ---- rows: optimisation ----
@@ -182,7 +191,7 @@ def pretraining() -> dict[str, tuple[Setting, ...]]:
             Setting("auto_umap_dir", Path, Path("auto_umap"), None, "folder for the UMAP pictures"),
             Setting("auto_umap_frequency", int, 1, None, "epochs between UMAP pictures"),
         ),
-        "Weights & Biases": wandb("name of the run, in file names and wandb"),
+        "logging": logging(),
     }
 
 
@@ -279,14 +288,14 @@ def check_name(settings: Settings) -> None:
         raise ArgumentError(f"`name` {name[:20]}...: is part of a file name and must not exceed {LONGEST_NAME} bytes")
 
 
-def check_wandb(wandb: Wandb) -> None:
-    """Refuse logging without the package, and online logging without an account."""
+def check_wandb(wandb: Wandb, asked: str = "`wandb`") -> None:
+    """Refuse logging without the package, and online logging without an account; `asked`: by what."""
     if not wandb.wandb:
         return
-    require("wandb", "`wandb`")
+    require("wandb", asked)
     if wandb.offline or os.environ.get("WANDB_MODE") in _OFFLINE_MODES:
         return
     import wandb as package  # takes a second, and most runs do without
 
     if not package.login(prompt=False):
-        raise UserError("`wandb`: you are not logged in; run `wandb login`, or add `offline`")
+        raise UserError(f"{asked}: you are not logged in; run `wandb login`, or add `offline`")

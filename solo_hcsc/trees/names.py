@@ -1,3 +1,16 @@
-"""Names that the command line needs without torch."""
+"""Names that the command line needs without torch, and refusals of names."""
+
+from pathlib import Path
+
+from solo_hcsc.errors import ArgumentError
 
 WAYS = ("typical", "nearest", "farthest")  # to choose images from a cluster
+LEAF_WAYS = ("nearest", "farthest", "random")  # to keep images of a bottom cluster
+
+
+def check_list_name(file: Path, argument: str = "out") -> None:
+    """Refuse a name for a list that its tables would have too."""
+    if file.suffix in ("", ".csv", ".parquet"):
+        raise ArgumentError(f"`{argument}` {file}: give the name of a list, such as {file.with_suffix('.txt')}")
+    if file.is_dir():
+        raise ArgumentError(f"`{argument}` {file}: is a folder; give a file in it, such as {file / 'kept.txt'}")

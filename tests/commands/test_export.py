@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from tiny import only, run_here
 
@@ -106,6 +107,23 @@ def test_card_code_gives_the_features_of_embed(kind, evaluated, tmp_path, monkey
         np.testing.assert_allclose(again.vectors, found, rtol=1e-4, atol=1e-4)
 
 
+def test_export_for_the_hub_writes_a_folder_that_every_command_reads(evaluated, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second takes the place of the first
+        run_here("export", evaluated, "--format", "hub", "--out", "mine")
+    assert "hub: mine (README.md, config.json, model.safetensors; " in capfd.readouterr().out
+    front, card = Path("mine/README.md").read_text().removeprefix("---\n").split("\n---\n")
+    assert yaml.safe_load(front)["library_name"] == "timm"
+    assert yaml.safe_load(front)["tags"] == ["timm", "solo-learn", "hcsc"]
+    assert f"| SHA-256 | {sha256(Path('mine/model.safetensors').read_bytes()).hexdigest()} |" in card
+    names: dict = {}
+    exec(code_in(card), names)
+    images = torch.randn(3, 3, 32, 32)
+    assert torch.allclose(names["model"](images), load_encoder(evaluated)(images), atol=1e-4)
+    assert torch.equal(load_encoder("mine")(images), load_encoder(evaluated)(images))
+    assert solo_hcsc.open_run("mine").method == "hcsc"
+
+
 def test_card_has_no_figures_of_another_checkpoint(evaluated, tmp_path):
     first = only(evaluated, "*ep=0.ckpt")
     run_here("export", first, "--format", "safetensors", "--out", tmp_path / "x.safetensors")
@@ -128,6 +146,8 @@ REFUSED = {
     "unknown format": ("--format tflite --out x.tflite", "invalid choice: 'tflite'"),
     "no such run": ("nowhere --format onnx --out x.onnx", "nowhere: there is no such checkpoint"),
     "folder": ("--format timm --out .", "--out .: is a folder; give a file"),
+    "other files there": ("--format hub --out .", "has other files in it; give a new or an empty folder"),
+    "file for the hub": ("--format hub --out own.pth", "own.pth is a file; give a folder"),
     "other suffix": ("--format timm --out x.bin", "a file for --format timm ends in .safetensors or .pth"),
     "suffix of another format": ("--format onnx --out x.pth", "a file for --format onnx ends in .onnx"),
     "no folder": ("--format timm --out no/x.pth", "no/x.pth: cannot be written (No such file or directory); give an"),

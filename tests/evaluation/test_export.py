@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import pickle
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,9 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from tiny import ROOT
 from torch import nn
 
@@ -22,7 +26,8 @@ from solo_hcsc.data.views import View
 from solo_hcsc.encoders import export as exporting
 from solo_hcsc.encoders.export import Exportable, export
 from solo_hcsc.encoders.formats import EXPORTS
-from solo_hcsc.errors import UserError
+from solo_hcsc.encoders.hub import config_text
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.report.card import write_card
 from solo_hcsc.solo102 import BaseMethod
 from solo_hcsc.solo102.repairs.fix import bare_method
@@ -317,3 +322,109 @@ def test_card_has_warnings_and_shows_text_as_it_is(tmp_path):
     assert "| licence of the data | CC\\\\nBY &lt;x&gt; |" in card
     assert "No evaluation of this checkpoint was found." in card
     assert "load_file('e.safetensors')" in card
+
+
+# ---- the hub ----
+
+
+def hub_folder(subject: Exportable, folder: Path) -> str:
+    """A folder as `export --format hub` fills it; returns the code of its card."""
+    exported = export(subject, "hub", ".safetensors")
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(exported.content)
+    (folder / "config.json").write_text(exported.beside["config.json"])
+    return exported.code_for(folder)
+
+
+@pytest.mark.parametrize("case", ["resnet18", "vit_tiny", "swin_tiny", "timm/vit with settings"])
+def test_timm_and_encoder_read_a_folder_of_the_hub(case, tmp_path):
+    subject = make(case)
+    model = loaded(hub_folder(subject, tmp_path / "hub"))
+    assert same(model, subject)
+    found = Encoder.from_pretrained(tmp_path / "hub")
+    assert same(found.module.eval(), subject)
+    assert (found.name, found.crop_size) == (subject.encoder.name, subject.view.crop_size)
+    assert (found.mean, found.std) == ([*MEAN], [*STD])
+    photo = Image.effect_noise((150, 100), 90).convert("RGB")
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+    assert torch.equal(transform(photo), found.transform(photo))
+
+
+@pytest.mark.parametrize("size", [16, 32, 96, 224])
+@pytest.mark.parametrize("whole", [True, False])
+def test_timm_resizes_images_to_the_pixel(size, whole, tmp_path):
+    view = View(size, MEAN, STD, whole)
+    text = config_text("resnet18", {}, 512, size, view.resize, MEAN, STD)
+    config = json.loads(text)["pretrained_cfg"]
+    transform = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=config))
+    photo = Image.effect_noise((150, 100), 90).convert("RGB")
+    assert torch.equal(transform(photo), view.transform(photo))
+
+
+def test_repositories_of_timm_are_read_without_our_own_facts(tmp_path):
+    """As timm saves them: a classifier, and no metadata in the weights."""
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=2, num_classes=7)
+    timm.models.save_for_hf(model, tmp_path, model_args={"img_size": 32, "depth": 2}, safe_serialization=True)
+    found = Encoder.from_pretrained(tmp_path)
+    assert (found.name, found.crop_size) == ("timm/vit_tiny_patch16_224", 32)
+    assert tuple(found.mean) == model.pretrained_cfg["mean"]
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(found(images), model.eval().forward_head(model.forward_features(images), pre_logits=True))
+
+
+FROM_CACHE = """
+import timm, torch
+from solo_hcsc import Encoder
+images = torch.randn(2, 3, 64, 64)
+ours, theirs = Encoder.from_pretrained("me/mine"), timm.create_model("hf_hub:me/mine", pretrained=True)
+assert torch.allclose(ours(images), theirs.eval()(images), atol=1e-5)
+try:
+    Encoder.from_pretrained("me/other")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_repository_is_read_through_the_hubs_own_client(tmp_path):
+    """From its cache, where a download would put it; the rest of the hub cannot be reached."""
+    repository = tmp_path / "models--me--mine"
+    hub_folder(make("resnet18"), repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    surroundings = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    out = subprocess.run([sys.executable, "-c", FROM_CACHE], env=surroundings, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.startswith("UserError `source` me/other: cannot be fetched from the hub (")
+
+
+def test_small_stem_is_not_for_the_hub(tmp_path):
+    with pytest.raises(UserError, match="timm cannot make resnet18 with the stem for small images; take timm or safe"):
+        export(make("resnet18 for small images"), "hub", ".safetensors")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('{"architectures": ["ViTModel"]}', "names no `architecture`"),
+        ("[]", "names no `architecture`"),
+        ('{"architecture": "resnet18", "model_args": 7}', "not the configuration of a model of timm"),
+        ('{"architecture": "resnet18", "pretrained_cfg": {"input_size": []}}', r"crop_size is \[\], which no run"),
+        ('{"architecture": "resnet17"}', "timm/resnet17: timm .* has no such model"),
+        ('{"architecture": "vit_tiny_patch16_224"}', "no encoder timm/vit_tiny_patch16_224 in it"),
+    ],
+)
+def test_folder_that_is_not_timms_is_refused(config, message, tmp_path):
+    hub_folder(make("resnet18"), tmp_path / "hub")
+    save_file(load_file(tmp_path / "hub" / "model.safetensors"), tmp_path / "hub" / "model.safetensors")
+    (tmp_path / "hub" / "config.json").write_text(config)
+    with pytest.raises(UserError, match=message):
+        Encoder.from_pretrained(tmp_path / "hub")
+
+
+@pytest.mark.parametrize("source", ["nowhere", "a/b/c", "x/y z"])
+def test_source_that_is_no_folder_and_no_repository_is_refused(source):
+    with pytest.raises(
+        ArgumentError, match=r"`source` .*there is no such folder; a repository of the hub is USER/NAME"
+    ):
+        Encoder.from_pretrained(source)

@@ -35,7 +35,7 @@ def test_equal_images_are_no_outliers():
 
 
 def test_search_in_lists_finds_them_too(monkeypatch):
-    monkeypatch.setattr("solo_hcsc.trees.outliers.APPROXIMATE", 100)
+    monkeypatch.setattr("solo_hcsc.trees.neighbours.APPROXIMATE", 100)
     assert set(find_outliers(crowd()).images[:3]) == {0, 1, 2}
 
 

@@ -8,7 +8,7 @@ from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.frozen_settings import check_frozen
 from solo_hcsc.files import check_folder_to_write
-from solo_hcsc.runs.images import check_splits, choose_labels, embedded_images
+from solo_hcsc.runs.images import check_splits, embedded_images
 from solo_hcsc.runs.results import Invocation
 from solo_hcsc.settings import Settings, at_least, take
 from solo_hcsc.tables import pace
@@ -24,12 +24,12 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.encoders.table import NAMES
     from solo_hcsc.evaluation.features import tell_skipped
+    from solo_hcsc.evaluation.of_runs import prepare
     from solo_hcsc.runs.embedding import check_table, write_table
     from solo_hcsc.runs.run import Run
 
     opened = Run(files, flags.encoder, flags.encoder_args)
-    chosen = {"split": flags.split, "features": flags.features, "accelerator": flags.accelerator}
-    embedder = opened.embedder(choose_labels(source, flags, files.settings), **chosen)
+    embedder = prepare(opened, source, flags, flags.split, tree=True)
     images, encoder = len(embedder.images), embedder.encoder
     if flags.clusters and embedder.tree is None:
         raise UserError(f"--clusters: {opened.why_no_tree()}; leave it out")

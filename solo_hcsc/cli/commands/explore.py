@@ -8,7 +8,7 @@ from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.frozen_settings import check_frozen
 from solo_hcsc.files import check_folder_to_write
-from solo_hcsc.runs.images import check_splits, choose_labels, embedded_images
+from solo_hcsc.runs.images import check_splits, embedded_images
 from solo_hcsc.settings import Settings, take
 
 
@@ -23,12 +23,12 @@ def run(argv: Sequence[str]) -> None:
 
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.evaluation.features import tell_skipped
+    from solo_hcsc.evaluation.of_runs import prepare
     from solo_hcsc.report.explore import check_place, explore
     from solo_hcsc.runs.run import Run
 
     opened, loading = Run(files, flags.encoder, flags.encoder_args), take(Loading, flags)
-    source = choose_labels(source, flags, files.settings)
-    embedder = opened.embedder(source, split=flags.split, accelerator=flags.accelerator)
+    embedder = prepare(opened, source, flags, flags.split, tree=True)
     if embedder.tree is None:
         raise UserError(f"{opened.why_no_tree()}; give a later checkpoint of a `pretrain --method hcsc` run")
     images = len(embedder.images)

@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from solo_hcsc.cli.parser import Parser
-from solo_hcsc.encoders.formats import EXPORTED_RUN, EXPORTS, check_place
+from solo_hcsc.encoders.formats import EXPORTS, FOLDERS, check_place
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.encoders.settings import encoder, key_value
-from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import Settings, at_least
 
 
@@ -26,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
     card = partial(write_card, data_license=flags.data_license)
     written = write_export(opened.encoder, opened.content, flags.out, flags.format, flags.method, card)
     print(opened.encoder.taken)
-    inside = "" if flags.format != EXPORTED_RUN else f"args.json and {written.checkpoint.name}, "
+    inside = "" if flags.format not in FOLDERS else f"{', '.join(sorted(file.name for file in flags.out.iterdir()))}; "
     print(f"{flags.format}: {written.path} ({inside}{written.megabytes})\nmodel card: {written.card}\nload it with:\n")
     print("\n".join(f"    {line}" for line in written.code.splitlines()))
 
@@ -35,14 +34,15 @@ def parse(argv: Sequence[str]) -> Settings:
     parser = Parser(
         "export",
         "Writes the encoder of a run as a file for another library, and a model card, FILE.md, beside it. The file "
-        "gives the same features; nothing in it can run code. For solo-learn, which means 1.0.6, it writes the whole "
-        "run to a folder that main_knn.py, main_umap.py and main_linear.py read.",
-        f"RUN --format {'|'.join((*EXPORTS, EXPORTED_RUN))} --out FILE [flags]",
+        "gives the same features; nothing in it can run code. For the Hugging Face hub it writes a folder that timm "
+        "reads. For solo-learn, which means 1.0.6, it writes the whole run to a folder that main_knn.py, main_umap.py "
+        "and main_linear.py read.",
+        f"RUN --format {'|'.join((*EXPORTS, *FOLDERS))} --out FILE [flags]",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the checkpoint, or a folder whose newest one is taken")
-    parser.add_argument("--format", choices=(*EXPORTS, EXPORTED_RUN), required=True, help="what is to load it")
+    parser.add_argument("--format", choices=(*EXPORTS, *FOLDERS), required=True, help="what is to load it")
     endings = "; ".join(f"{name}: {' or '.join(suffixes)}" for name, suffixes in EXPORTS.items())
-    told = f"its name ends in ({endings}); {EXPORTED_RUN}: a new or an empty folder"
+    told = f"its name ends in ({endings}); {' and '.join(FOLDERS)}: a new or an empty folder"
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=told)
     parser.add_argument("--data_license", metavar="TEXT", help="licence of the training images, for the card")
     group = parser.add_argument_group("where no args.json beside the checkpoint tells")
@@ -52,6 +52,4 @@ def parse(argv: Sequence[str]) -> Settings:
     group.add_argument("--crop_size", type=int, bound=at_least(1), help="side of the images in pixels")
     flags = parser.parse(argv)
     check_place(flags.out, flags.format)
-    if flags.format == EXPORTED_RUN:
-        check_folder_to_write(flags.out)
     return flags
