@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from solo_hcsc.version import __version__
 
 if TYPE_CHECKING:
+    from solo_hcsc.data.flaws import find_flaws
     from solo_hcsc.data.indexing import index_shards
     from solo_hcsc.data.packing import pack
     from solo_hcsc.data.shard_writing import Packed
-    from solo_hcsc.data.flaws import find_flaws
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError
