@@ -78,6 +78,8 @@ def curate_files(found: Embeddings, files: Sequence[str] | None, settings: Setti
         seed=settings.seed,
     )
     source = None if found.origin is None else found.origin.source
+    if source is not None and source.is_stored:
+        return replace(result, unreadable=tuple(on_one_line(one.path) for one in found.skipped))
     if source is None or not source.in_folders or found.origin is None:
         return result
     root = source.folder(found.origin.split)

@@ -51,7 +51,7 @@ def embedded(flags: Settings) -> tuple["Embeddings", list[str] | None]:
 
     opened = Run(files, flags.encoder, flags.encoder_args)
     embedder = prepare(opened, source, flags, flags.split, tree=flags.tree == "run")
-    found = compute(embedder, flags.but(skip_unreadable=source.in_folders))
+    found = compute(embedder, flags.but(skip_unreadable=source.in_folders or source.is_stored))
     return found, image_files(embedder, found)
 
 

@@ -63,7 +63,8 @@ def parse(argv: Sequence[str]) -> Settings:
         "KNN accuracy of a frozen encoder on a labelled data set that it was not pretrained on: CUB-200-2011 as it is "
         "distributed, or any other. Its training images are the bank, its test or validation images the queries.",
     )
-    parser.change("dataset", choices=(*DATASETS, "cub"), required=True, help="which data set")
+    choices = (*DATASETS, "cub")
+    parser.change("dataset", choices=choices, required=True, help=f"one of {', '.join(choices)}")
     flags = parser.parse(argv)
     check_features(flags)
     if flags.dataset == "cub" and (flags.train_dir or flags.val_dir):
