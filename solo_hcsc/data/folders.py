@@ -11,7 +11,8 @@ from torch.utils.data import Dataset, Subset
 from torchvision.datasets import ImageFolder
 
 from solo_hcsc.data.images import Listing, Skipped, list_images, show
-from solo_hcsc.data.source import ClassLevel, check_classes
+from solo_hcsc.data.lists import read_names
+from solo_hcsc.data.source import ClassLevel, ImageSource, check_classes
 from solo_hcsc.data.stored import StoredImages
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import say
@@ -172,17 +173,46 @@ def with_transform(dataset: Dataset, transform: Callable) -> Dataset:
 def without(dataset: Any, skipped: Sequence[Skipped]) -> Any:
     """Return a data set of image files without those that could not be read."""
     gone = {one.index for one in skipped}
-    if not gone:
-        return dataset
+    return only(dataset, [index for index in range(len(dataset)) if index not in gone]) if gone else dataset
+
+
+def only(dataset: Any, indexes: Sequence[int]) -> Any:
+    """Return a data set of image files with some of its images, in the order of their indexes."""
     if isinstance(dataset, StoredImages):
-        return dataset.without(sorted(gone))
+        return dataset.only(indexes)
     left = copy.copy(dataset)
     if isinstance(dataset, ImagesWithoutLabels):
-        left.images = [path for index, path in enumerate(dataset.images) if index not in gone]
+        left.images = [dataset.images[index] for index in indexes]
     else:
-        left.samples = [sample for index, sample in enumerate(dataset.samples) if index not in gone]
+        left.samples = [dataset.samples[index] for index in indexes]
         left.targets = [label for _, label in left.samples]
     return left
+
+
+def listed(dataset: Any, source: ImageSource, split: str = "train") -> Any:
+    """Return the images of a folder that a list names, in the folder's order; all where there is no list.
+
+    A line of the list is a path below the folder of training images, or below `data_dir`, or a whole path. Classes keep
+    their numbers, also those of which no image is in the list.
+    """
+    if source.train_list is None or split != "train":
+        return dataset
+    missing = dict.fromkeys(map(on_one_line, read_names(source.train_list)))
+    wanted, found = {*missing}, []
+    roots = [os.path.join(folder, "") for folder in dict.fromkeys((source.folder("train"), source.data_dir))]
+    for index, path in enumerate(files_and_labels(dataset)[0]):
+        names = {on_one_line(path.removeprefix(root)) for root in roots} | {on_one_line(os.path.abspath(path))}
+        if own := names & wanted:
+            found.append(index)
+            for name in own:
+                missing.pop(name, None)
+    if missing:
+        raise UserError(
+            f"`train_list` {source.train_list}: {len(missing)} of its {len(wanted)} images are not in "
+            f"{source.folder('train')}, such as {next(iter(missing))}; give the folder that the list was made of"
+        )
+    say(f"`train_list` {source.train_list}: {len(found)} of {len(dataset)} images")
+    return only(dataset, found)
 
 
 def whole(dataset: Dataset) -> Dataset:
@@ -244,7 +274,7 @@ def fingerprint(dataset: Dataset, root: Path) -> str:
     """Hash the files' names below `root`, their classes and sizes, or what is stored: other images, another hash."""
     images = whole(dataset)
     if isinstance(images, StoredImages):
-        return images.store.fingerprint
+        return images.fingerprint
     files, labels = files_and_labels(images)
     digest = sha256()
     for number, (file, label) in enumerate(zip(files, labels, strict=True)):

@@ -1,4 +1,4 @@
-"""Labelled images named by a list file, as Places205 comes: a path and a class number in each line."""
+"""Images named by a list file: labelled ones, as Places205 comes, a path and a class number in each line; and names."""
 
 import os
 import re
@@ -62,6 +62,18 @@ def check_labels(train_set: ListedImages, val_set: ListedImages) -> None:
                 f"{val_set.file}: {on_one_line(path)} has label {label}, but the labels in {train_set.file} "
                 f"end at {highest}; the two lists must number the same classes"
             )
+
+
+def read_names(file: Path) -> list[str]:
+    """Read the paths in a list as `curate` writes it, one in each line; refuse a list without any."""
+    try:
+        with file.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+            names = [name for line in lines if (name := line.rstrip("\n"))]
+    except OSError as error:
+        raise UserError(f"`train_list` {file}: cannot be read ({error.strerror})") from error
+    if not names:
+        raise UserError(f"`train_list` {file}: is empty; each line is to have the path of an image")
+    return names
 
 
 def _read(file: Path) -> list[tuple[str, int]]:

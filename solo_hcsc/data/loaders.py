@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_co
 from solo_hcsc.data.images import OrSkipped, Skipped
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.interrupts import deferred
+from solo_hcsc.trees.balancing import draw
 
 
 def derive_seed(*place: int) -> int:
@@ -37,12 +38,12 @@ def seed_host(*place: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-Place = (
-    tuple[int, int] | int
-)  # an epoch and an index; the index alone, as Lightning's own samplers have it, is epoch 0's
+# An epoch, an index and, from its second time in the epoch on, how often the image has been before; the index alone, as
+# Lightning's own samplers have it, is epoch 0's.
+Place = tuple[int, ...] | int
 
 
-def split_place(place: Place) -> tuple[int, int]:
+def split_place(place: Place) -> tuple[int, ...]:
     return place if isinstance(place, tuple) else (0, place)
 
 
@@ -54,8 +55,8 @@ class RepeatableImages(Dataset):
         self.seed = seed
 
     def __getitem__(self, place: Place) -> Any:
-        epoch, index = split_place(place)
-        seed_host(self.seed, epoch, index)
+        epoch, index, *times = split_place(place)
+        seed_host(self.seed, epoch, index, *times)
         return self.dataset[index]
 
     def __len__(self) -> int:
@@ -84,7 +85,7 @@ class EpochSampler(DistributedSampler):
         """Leave out so many at the start, which have been trained on."""
         self._skipped = images
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
         images = len(self.dataset)  # type: ignore[arg-type]
         order = epoch_order(images, self.seed, self.epoch, *self._place())[self._skipped :]
         return ((self.epoch, int(index)) for index in order)
@@ -94,6 +95,59 @@ class EpochSampler(DistributedSampler):
 
     def _place(self) -> tuple[int, int]:
         return place_among_processes() if self.shards else (0, 1)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How often each image is drawn in an epoch.
+
+    Args:
+        weights: (N,) float32 of sum N, as `balanced_weights` gives them.
+        clusters: (N,) int32 numbers by which images that belong together are side by side, as `bottom_nodes` does.
+    """
+
+    weights: torch.Tensor
+    clusters: torch.Tensor
+
+
+class BalancedSampler(EpochSampler):
+    """As many images in every epoch as there are, drawn by their shares; each process takes its own of them.
+
+    The order follows from the seed, the epoch and the shares. While there are none, it is that of `EpochSampler`.
+    """
+
+    shares: Shares | None = None
+
+    def balance(self, shares: Shares | None) -> None:
+        """Draw by these shares from the next epoch on."""
+        self.shares = shares
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        if self.shares is None:
+            return super().__iter__()
+        rank, processes = self._place()
+        generator = np.random.default_rng(derive_seed(self.seed, self.epoch))
+        order = draw(self.shares.weights.double().numpy(), self.shares.clusters.numpy(), generator)
+        times = occurrences(order)
+        own = slice(rank, len(order) // processes * processes, processes)
+        drawn = zip(order[own][self._skipped :].tolist(), times[own][self._skipped :].tolist(), strict=True)
+        # Another view of the image each time.
+        return ((self.epoch, index, time) if time else (self.epoch, index) for index, time in drawn)
+
+
+def occurrences(order: np.ndarray) -> np.ndarray:
+    """Return for each of some numbers how often it has been before.
+
+    Example:
+        >>> occurrences(np.array([5, 3, 5, 5, 3])).tolist()
+        [0, 0, 1, 2, 1]
+    """
+    by_number = np.argsort(order, kind="stable")
+    ordered = order[by_number]
+    starts = np.searchsorted(ordered, ordered)
+    found = np.empty(len(order), dtype=np.int64)
+    found[by_number] = np.arange(len(order)) - starts
+    return found
 
 
 class EachOnce(DistributedSampler):
@@ -193,10 +247,12 @@ class Loading:
     num_workers: int
     skip_unreadable: bool = False  # go on without an image that cannot be read, which else ends the command
 
-    def repeatable(self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None) -> ResumableLoader:
-        """Load shuffled full batches, the same in every run of this seed."""
+    def repeatable(
+        self, dataset: Dataset, seed: int, shards: bool, collate: Callable | None = None, balanced: bool = False
+    ) -> ResumableLoader:
+        """Load shuffled full batches, the same in every run of this seed; `balanced`: by a `BalancedSampler`."""
         images = RepeatableImages(dataset, seed)
-        sampler = EpochSampler(images, seed, shards)
+        sampler = (BalancedSampler if balanced else EpochSampler)(images, seed, shards)
         return ResumableLoader(images, sampler=sampler, drop_last=True, collate_fn=collate, **self._shared)
 
     def in_order(self, dataset: Dataset) -> DataLoader:

@@ -12,6 +12,7 @@ from solo_hcsc.data.folders import (
     BareImages,
     CentreCrops,
     LabelledImages,
+    listed,
     refuse_single_class,
     tell_listing,
     with_classes_of,
@@ -49,7 +50,8 @@ def validation_set(source: ImageSource, train_set: Dataset) -> Dataset | None:
 def evaluation_sets(source: ImageSource, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
     """Return labelled training and validation images."""
     if source.is_stored:
-        bank, queries = stored_images(source, "train", train_transform), stored_images(source, "val", val_transform)
+        bank = listed(stored_images(source, "train", train_transform), source)
+        queries = stored_images(source, "val", val_transform)
         refuse_single_class(bank)
         return bank, with_classes_of(bank, queries)  # type: ignore[return-value]
     if source.in_folders:
@@ -57,6 +59,7 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
         val_set = LabelledImages(source.folder("val"), val_transform, source.class_level)
         tell_listing(train_set)
         tell_listing(val_set)
+        train_set = listed(train_set, source)
         refuse_single_class(train_set)
         return train_set, with_classes_of(train_set, val_set)  # type: ignore[return-value]
     return downloading(source, lambda: _downloaded_sets(source, train_transform, val_transform))
@@ -66,13 +69,13 @@ def one_split(source: ImageSource, split: str) -> Dataset:
     """Return the `train` or `val` images as centre crops with their labels; the other part need not be there."""
     _, transform = evaluation_transforms(source)
     if source.is_stored:
-        return stored_images(source, split, transform)
+        return listed(stored_images(source, split, transform), source, split)
     if source.in_folders:
         folder = source.folder(split)
         bare = source.no_labels
         dataset = BareImages(folder, transform) if bare else LabelledImages(folder, transform, source.class_level)
         tell_listing(dataset)
-        return dataset
+        return listed(dataset, source, split)
     return evaluation_sets(source, transform, transform)[0 if split == "train" else 1]
 
 

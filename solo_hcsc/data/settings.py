@@ -89,6 +89,11 @@ INDEXING = (
     Setting("check", bool, False, None, "compare the shards with their checksums; write nothing"),
     replace(WORKERS, help="processes that read shards; as for `pack`"),
 )
+_LIST = (
+    "a file that names the training images to take, one path in each line, as `curate` writes it; paths below the "
+    "folder of training images, or below `data_dir`"
+)
+TRAIN_LIST = Setting("train_list", Path, None, None, _LIST)
 EVALUATED_SIZE = Setting("crop_size", int, [224], ONE, f"side of the images in pixels; {OWN_SIZE}")
 PRETRAINED_ON = (
     Setting("data_fraction", float, 1.0, POSITIVE_SHARE, "train on this share of the images, drawn with `seed`"),

@@ -11,7 +11,7 @@ from solo_hcsc.data.shards import TAR, Shards, find_shards, holds_shards
 from solo_hcsc.data.tables import PARQUET, check_columns, columns_of, find_tables, holds_tables, label_column
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.extras import require
-from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.files import check_folder_to_write, check_readable
 from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings, take
 
@@ -47,6 +47,7 @@ DEFAULTS: dict[str, Any] = {
     "class_level": None,
     "image_column": None,
     "label_column": None,
+    "train_list": None,
 }
 ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
 
@@ -67,6 +68,7 @@ class ImageSource:
     image_backend: str = "pil"  # what decodes and transforms images: Pillow, or `data.fast_views`
     image_column: str | None = None  # of a table
     label_column: str | None = None
+    train_list: Path | None = None  # a file that names the training images to take, of all in their folder
     whole: bool = False  # look at the whole of each image, as the run did that these are seen by
 
     @classmethod
@@ -76,6 +78,8 @@ class ImageSource:
         if "crop_size" not in flags.typed and dataset in _OWN_SIZES:
             others = {"crop_size": [_OWN_SIZES[dataset]], **others}
         _check_image_backend(flags)
+        if dataset == "places205":  # whose list has all images with their classes
+            others = {"train_list": None, **others}
         return take(cls, flags, **others)
 
     @classmethod
@@ -165,6 +169,10 @@ class ImageSource:
         """Fill in the folders and refuse missing ones; digits are written if they are not there."""
         if self.class_level is not None and not self.in_folders and self.dataset != "cifar10":
             raise UserError(f"`class_level`: `dataset` {self.dataset} is not in folders; leave it out")
+        if self.train_list is not None and not (self.in_folders or self.is_stored):
+            raise UserError(f"`train_list`: `dataset` {self.dataset} is not in folders; leave it out")
+        if self.train_list is not None:
+            check_readable(self.train_list, f"`train_list` {self.train_list}", "give a list as `curate` writes it")
         train_dir, val_dir = self._default_folders(needs_val)
         source = replace(self, train_dir=train_dir, val_dir=val_dir)
         if source.in_folders:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,10 +78,17 @@ class StoredImages(Dataset):
         names = self.store.names()
         return names if self._left is None else [names[number] for number in self._left]
 
-    def without(self, gone: Sequence[int]) -> "StoredImages":
-        """Return the same without some of them, given by index."""
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of the images and their order."""
+        left = b"" if self._left is None else self._left.tobytes()
+        return sha256(self.store.fingerprint.encode() + left).hexdigest()
+
+    def only(self, indexes: Sequence[int]) -> "StoredImages":
+        """Return the same with some of its images, in the order of their indexes."""
         left = copy.copy(self)
-        left._left = np.delete(np.arange(len(self)) if self._left is None else self._left, gone)
+        chosen = np.array(indexes, "int64")
+        left._left = chosen if self._left is None else self._left[chosen]
         return left
 
     def with_classes(self, numbers: Sequence[int]) -> "StoredImages":

@@ -10,6 +10,7 @@ from typing import Any
 from solo_hcsc.data.settings import (
     EVALUATED_SIZE,
     IMAGES,
+    TRAIN_LIST,
     WORKERS,
     check_colours,
     check_label_hierarchy,
@@ -52,6 +53,7 @@ def _frozen(own: Groups, changes: Mapping[str, Mapping[str, Any]]) -> Groups:
         ),
         "data": (
             *IMAGES,
+            TRAIN_LIST,
             EVALUATED_SIZE,
             Setting("batch_size", int, 128, ONE, "images per forward pass"),
             WORKERS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES
+from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, TRAIN_LIST
 from solo_hcsc.data.source import stored_kind
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
@@ -128,7 +128,7 @@ def linear_settings(config: str | None = None, sweep: bool = False) -> Groups:
     told = "learning rate; if neither it nor `config` is given, chosen on held-out training images"
     changes = _defaults(defaults)
     changes["lr"]["help"] = told
-    return classifier({"linear": own, "records": training.RESUME}, changes)
+    return classifier({"data": (TRAIN_LIST,), "linear": own, "records": training.RESUME}, changes)
 
 
 SEMISUP_SETTINGS = classifier(

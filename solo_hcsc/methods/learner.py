@@ -225,20 +225,7 @@ class Learner(nn.Module):
 
     def _whole(self, share: torch.Tensor, count: int) -> torch.Tensor | None:
         """Gather strided shards (count, n) of all processes on the first; None elsewhere."""
-        rank, processes = self.global_rank, self.trainer.world_size
-        if processes == 1:
-            return share
-        # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
-        padded = F.pad(share, (0, 0, 0, -(-count // processes) - len(share)))
-        gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
-        dist.gather(padded, gathered, dst=0)
-        if gathered is None:
-            return None
-        rows = share.new_empty(count, share.size(1))
-        for number, part in enumerate(gathered):
-            places = rows[number::processes]
-            places.copy_(part[: len(places)])
-        return rows
+        return gather_strided(share, count, self.global_rank, self.trainer.world_size)
 
     def on_train_epoch_end(self) -> None:
         self.look_at_epoch()
@@ -350,6 +337,23 @@ class Learner(nn.Module):
                     quality = selection_quality(out, targets, coded.queue_labels, coded.same_image)
                     log |= {f"left_out_{name}_{level}": value for name, value in quality._asdict().items()}
         self._log_epoch(log)
+
+
+def gather_strided(share: torch.Tensor, count: int, rank: int, processes: int) -> torch.Tensor | None:
+    """Gather strided shards (count, n) of all processes on the first; None elsewhere."""
+    if processes == 1:
+        return share
+    # Shares differ by one image at most: pad, gather, and put image `rank + i * processes` where it belongs.
+    padded = F.pad(share, (0, 0, 0, -(-count // processes) - len(share)))
+    gathered = [torch.empty_like(padded) for _ in range(processes)] if rank == 0 else None
+    dist.gather(padded, gathered, dst=0)
+    if gathered is None:
+        return None
+    rows = share.new_empty(count, share.size(1))
+    for number, part in enumerate(gathered):
+        places = rows[number::processes]
+        places.copy_(part[: len(places)])
+    return rows
 
 
 def spread(images: int, sample: int, epoch: int, seed: int) -> Sequence[int]:

@@ -187,6 +187,7 @@ def describe_data(
     folders = {f"{split}_dir": getattr(source, f"{split}_dir") for split in ("train", "val") if split in images}
     places = {"data_dir": source.data_dir, **folders}
     level = {} if source.class_level is None else {"class_level": source.class_level}
+    level |= {"train_list": str(source.train_list)} if source.train_list and "train" in images else {}
     return {
         "name": source.dataset,
         **{name: str(place) for name, place in places.items() if place is not None},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from solo_hcsc.data.folders import BareImages, tell_listing
+from solo_hcsc.data.folders import BareImages, listed, tell_listing
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import DEFAULTS, ClassLevel, ImageSource
@@ -190,9 +190,11 @@ class Run:
             if images.in_folders:
                 dataset = BareImages(images.folder(split), evaluation_transforms(images)[1])
                 tell_listing(dataset)
+                dataset = listed(dataset, images, split)
                 found = images_in_folder(dataset, images.class_level, images.no_labels)
             elif images.is_stored:
-                found = images_of(stored_images(images, split, evaluation_transforms(images)[1], partly=True))
+                stored = stored_images(images, split, evaluation_transforms(images)[1], partly=True)
+                found = images_of(listed(stored, images, split))
             else:
                 found = images_of(one_split(images, split), split)
         else:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from solo_hcsc.data.folders import Part, classes_of, fingerprint, labels_of, whole
 from solo_hcsc.data.images import BACKGROUND, SkipUnreadable, UnreadableFiles
 from solo_hcsc.data.label_hierarchy import find_levels, labels_by_level
-from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.loaders import BalancedSampler, Loading, ResumableLoader
 from solo_hcsc.data.sets import centre_crops, validation_set
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.devices import Devices, resolve_devices
@@ -34,6 +34,7 @@ from solo_hcsc.solo102 import load_methods
 from solo_hcsc.solo102.datasets import Augmentation, pretraining_set
 from solo_hcsc.solo102.method import HCSC
 from solo_hcsc.solo102.settings import for_framework, method_rows, pretraining_settings, resolve_dali
+from solo_hcsc.training.balancing import BalanceByTree, given_clusters
 from solo_hcsc.training.callbacks import TellUnreadable
 from solo_hcsc.training.convolutions import FastConvolutions
 from solo_hcsc.training.freezing import FreezeEncoder
@@ -143,12 +144,14 @@ def pretrain_as(given: Settings) -> Pretrained:
     if resume is None:
         begin_from_weights(job, work.model)
     recorded = {**work.recorded, "resume_from_checkpoint": resume}
-    session = Session(
-        job.folder, job.devices, job.loop, job.records, job.logging, recorded, resume, callbacks(job, work)
-    )
-    train_loader = None
+    train_loader, early = None, []
     if job.dali_device is None:
-        train_loader = job.loading.repeatable(work.train_set, job.loop.seed, job.devices.shards)
+        balanced = settings.balance == "tree"
+        train_loader = job.loading.repeatable(work.train_set, job.loop.seed, job.devices.shards, balanced=balanced)
+        early = [balancing(job, work, train_loader)] if balanced else []
+    session = Session(
+        job.folder, job.devices, job.loop, job.records, job.logging, recorded, resume, callbacks(job, work), early
+    )
     val_loader = None if work.val_set is None else job.loading.validation(work.val_set, job.devices.processes)
 
     session.begin(work.model)
@@ -374,6 +377,16 @@ def oracle(train_set: Dataset, source: ImageSource, file: Path | None) -> torch.
     told = " ".join(str(level.max() + 1) for level in found.T)
     note(f"`oracle_labels`: the tree is made of the true labels ({told}); this run is not self-supervised")
     return torch.from_numpy(found)
+
+
+def balancing(job: Job, work: Work, loader: ResumableLoader) -> BalanceByTree:
+    """Build the callback that tells the loader's sampler how often each image is drawn."""
+    assert isinstance(loader.sampler, BalancedSampler)
+    files = work.train_set.dataset if isinstance(work.train_set, SkipUnreadable) else work.train_set
+    tree = job.asked.balance_tree
+    clusters = None if tree is None else given_clusters(tree, files, job.source)
+    crops = centre_crops(work.train_set, job.source, job.loading)
+    return BalanceByTree(loader.sampler, job.asked.balance_strength, clusters, crops)
 
 
 def callbacks(job: Job, work: Work) -> list[Any]:

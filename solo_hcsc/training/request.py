@@ -111,6 +111,7 @@ def check_request(settings: Settings) -> None:
     if "vit" in encoder and settings.patch_size > size and not of_timm:
         raise ArgumentError(f"`patch_size` {settings.patch_size}: larger than `crop_size` {size}")
     _check_data(settings)
+    _check_balance(settings)
     _check_oracle(settings)
     _check_crops(settings)
 
@@ -124,6 +125,23 @@ def _check_data(settings: Settings) -> None:
         raise ArgumentError("`keep_best` val_knn_acc1 needs `knn_eval`, of pretraining; use val_acc1")
     if settings.dali and any(settings.equalization_prob):
         raise ArgumentError("`equalization_prob`: `dali` cannot equalise; leave out one of them")
+
+
+def _check_balance(settings: Settings) -> None:
+    if settings.balance == "none":
+        for name in ("balance_strength", "balance_tree"):
+            if name in settings.given:
+                raise ArgumentError(f"`{name}`: is for `balance` tree; add it")
+        return
+    if settings.dali:
+        raise ArgumentError("`balance` tree: `dali` draws each image once; leave out one of them")
+    if settings.overfit_batches:
+        raise ArgumentError("`balance` tree: `overfit_batches` takes the same images in each epoch; leave out one")
+    if settings.balance_tree is not None and not (settings.balance_tree / "tree.safetensors").is_file():
+        raise ArgumentError(f"`balance_tree` {settings.balance_tree}: no tree.safetensors there; give a saved tree")
+    source = ImageSource.of_flags(settings)
+    if settings.balance_tree is not None and not (source.in_folders or source.is_stored):
+        raise ArgumentError(f"`balance_tree`: `dataset` {settings.dataset} is not in folders; leave it out")
 
 
 def _check_crops(settings: Settings) -> None:

@@ -53,6 +53,7 @@ class Session:
         folder: where args.json, metrics.csv and checkpoints go.
         flags: what args.json is to have; they are also what loggers show.
         resume: the checkpoint to go on from, which has been checked.
+        early: callbacks that end an epoch before its checkpoint is written, which keeps their state.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Session:
         flags: Mapping[str, Any],
         resume: Path | None,
         callbacks: list[Callback],
+        early: Sequence[Callback] = (),
     ) -> None:
         self.folder = folder
         self.devices, self.loop, self.records, self.logging = devices, loop, records, logging
@@ -73,12 +75,12 @@ class Session:
         self.metrics = MetricsFile(folder)
         self.checkpoints = Checkpoints(records, folder, self.flags, resume, self.metrics)
         self._together = EndTogether(self.checkpoints)
-        self.trainer = self._checked_trainer(callbacks)
+        self.trainer = self._checked_trainer(callbacks, early)
 
-    def _checked_trainer(self, callbacks: list[Callback]) -> Trainer:
+    def _checked_trainer(self, callbacks: list[Callback], early: Sequence[Callback]) -> Trainer:
         """Return Lightning's Trainer for these settings; write nothing yet."""
         try:
-            trainer = self._trainer(callbacks)
+            trainer = self._trainer(callbacks, early)
         except (ValueError, TypeError, MisconfigurationException) as error:
             raise UserError(f"Lightning does not accept these flags: {str(error).splitlines()[0]}") from error
         lightning.check(trainer)
@@ -86,7 +88,7 @@ class Session:
         watch_children(trainer, self._together.watch)
         return trainer
 
-    def _trainer(self, callbacks: list[Callback]) -> Trainer:
+    def _trainer(self, callbacks: list[Callback], early: Sequence[Callback]) -> Trainer:
         devices, loop = self.devices, self.loop
         on_cpu = devices.accelerator == "cpu"
         hidden = loop.progress_bar_refresh_rate == 0 or not loop.enable_progress_bar
@@ -133,6 +135,7 @@ class Session:
                 StopOnNonFiniteLoss(self.checkpoints),  # before the checkpoints: none is written after a NaN
                 LookAtEpoch(),
                 JudgeEpoch(),
+                *early,
                 cost,  # before them too: an epoch's row in metrics.csv is whole when its checkpoint is written
                 self.checkpoints,
                 self._together,

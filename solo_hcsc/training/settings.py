@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.data.augmentation import AUGMENTATION
-from solo_hcsc.data.settings import IMAGES, PRETRAINED_ON, WORKERS, check_colours, check_skipping
+from solo_hcsc.data.settings import IMAGES, PRETRAINED_ON, TRAIN_LIST, WORKERS, check_colours, check_skipping
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import ENCODER
 from solo_hcsc.errors import ArgumentError, UserError
@@ -17,6 +17,7 @@ from solo_hcsc.settings import (
     HIDDEN,
     NOT_NEGATIVE,
     ONE,
+    SHARE,
     Bound,
     Setting,
     Settings,
@@ -161,6 +162,11 @@ SHARED = (
 )
 
 
+_BALANCED = (
+    "draw the training images evenly over a tree: the run's own, renewed with it, or `balance_tree`; none: each once "
+    "in an epoch"
+)
+_GIVEN = "folder of a saved tree of the training images, which `balance` tree keeps to"
 _PICTURES = "a UMAP picture of the validation features (needs the extra umap)"
 _NEW_STATISTICS = (
     "the encoder's batch norms keep the statistics of `init_weights`; their scales and shifts learn. In short runs at "
@@ -175,7 +181,12 @@ def pretraining() -> dict[str, tuple[Setting, ...]]:
     first = "first epochs in which the encoder stays as it is, and only what comes after it learns"
     return {
         "method": (Setting("method", str, DEFAULT_METHOD, None, f"one of {', '.join(method_names())}"),),
-        "data": (dataset, *IMAGES[1:], *PRETRAINED_ON),
+        "data": (dataset, *IMAGES[1:], TRAIN_LIST, *PRETRAINED_ON),
+        "balance": (
+            Setting("balance", ("none", "tree"), "none", None, _BALANCED),
+            Setting("balance_strength", float, 1.0, SHARE, "0: each image once; 1: evenly over the tree"),
+            Setting("balance_tree", Path, None, None, _GIVEN),
+        ),
         "augmentation": AUGMENTATION,
         "encoder, optimiser and online evaluation": SHARED,
         "devices (Lightning)": DEVICES,
