@@ -46,8 +46,8 @@ def embedded(flags: Settings) -> tuple["Embeddings", list[str] | None]:
     """Embed the images; those that cannot be read are among what is left out."""
     files, source = find_images(flags, flags.split)
 
-    from solo_hcsc.evaluation.of_runs import compute, image_files, prepare
     from solo_hcsc.runs.run import Run
+    from solo_hcsc.runs.treed import compute, image_files, prepare
 
     opened = Run(files, flags.encoder, flags.encoder_args)
     embedder = prepare(opened, source, flags, flags.split, tree=flags.tree == "run")
