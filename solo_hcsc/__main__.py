@@ -47,10 +47,13 @@ COMMANDS = {
         "explore": "a page to walk through a run's tree of images, which opens by double click",
         "analyse": "pictures of a run's prototypes, left-out negatives and features",
     },
+    "prepare": {
+        "check": "leaks between splits, duplicates, wrong and broken files of a folder of images",
+        "curate": "a part of the images to train on, even over a tree, without duplicates and broken ones",
+    },
     "use": {
         "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
         "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",
-        "curate": "a part of the images to train on, even over a tree, without duplicates and broken ones",
         "pick": "the images worth labelling first, with the reason for each",
         "spread": "from few labels to labels of all images, with confidences",
     },
@@ -58,7 +61,7 @@ COMMANDS = {
     "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
 }
 EXTRAS = {  # of setup.cfg, and the commands that need them
-    "report": ("compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
+    "report": ("check", "compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
     "tables": ("curate", "embed", "spread"),
 }
 
