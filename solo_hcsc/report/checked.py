@@ -132,7 +132,7 @@ class Checked:
         return table(("", "found"), [(TITLES[kind], count) for kind, count in self.problems.items()])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what was found: a row for each image with its kind, path, split and class, and the number of its group."""
+        """Return what was found: a row for each image, with its kind, path, split, class and group."""
         rows: list[dict[str, Any]] = []
         for kind, groups in (("leak", self.leaks), ("labels", self.conflicts), ("duplicate", self.duplicates)):
             for number, group in enumerate(groups):
