@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment that the other scripts work in; they source this file: `source scripts/setup.sh [EXTRA]`.
-# It has what all commands of the README need: pages, tables, wandb.
+# It has what all commands of the README need: pages, tables, wandb, and weights to start from.
 # Uses the active virtual or conda environment, or makes .venv in the checkout. Skipped in a second once it is done;
 # a half-finished one is finished. ENVIRONMENT=folder and CONSTRAINTS=file change where and which versions.
 set -euo pipefail
@@ -58,7 +58,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$environment/bin/python"
             "$python cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"
         touch "$environment/.solo_hcsc-made" # ours: it may be made anew if it breaks
     fi
-    common="report,tables,wandb${extra:+,$extra}"
+    common="report,tables,wandb,weights${extra:+,$extra}"
     if "$environment/bin/python" -c 'import faiss' 2>/dev/null; then
         extras="$common" # faiss-cpu and faiss-gpu exclude each other: keep the one that is there
     elif command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then

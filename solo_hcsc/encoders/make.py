@@ -126,17 +126,19 @@ def key_values(args: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def timm_weights(name: str) -> dict[str, torch.Tensor]:
-    """Return timm's own pretrained weights of a model, from its cache or hub."""
+def timm_weights(name: str, start: str = "", instead: str = "give a file of them") -> dict[str, torch.Tensor]:
+    """Return timm's own pretrained weights of a model, from its cache or hub.
+
+    `start`, `instead`: the beginning of a message that there are none, and what to do about it.
+    """
     short = name.removeprefix(TIMM)
     if not timm.is_model_pretrained(short):
-        raise UserError(f"`init_weights` timm: timm {timm.__version__} has no weights of {short}; give a file of them")
+        raise UserError(f"{start}timm {timm.__version__} has no weights of {short}; {instead}")
     try:
         return dict(timm.create_model(short, pretrained=True).state_dict())
     except Exception as error:  # of the hub's client, of the network below it, or of a broken cache
-        raise UserError(
-            f"`init_weights` timm: the weights of {short} cannot be fetched ({_first_line(error)}); give a file of them"
-        ) from error
+        reason = _first_line(error)
+        raise UserError(f"{start}the weights of {short} cannot be fetched ({reason}); {instead}") from error
 
 
 def timm_colours(name: str) -> dict[str, tuple[float, ...]]:

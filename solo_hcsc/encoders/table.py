@@ -17,6 +17,9 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.files import read_json, written_together
+from solo_hcsc.hcsc.hierarchy import means_of
+from solo_hcsc.hcsc.kmeans import normalise
+from solo_hcsc.hcsc.vectors import as_clusters, as_unit_vectors
 from solo_hcsc.progress import say, watch
 from solo_hcsc.tables import data_frame
 from solo_hcsc.trees.neighbours import BLOCK, StoredRows, nearest_rows
@@ -32,8 +35,8 @@ MEANINGS = {
     "path": "the image's file, below the folder that was read",
     "label": "its class",
     "embedding": "its features, not at unit length",
-    "cluster": "the number of its prototype at level {level}; level 1 is the bottom",
-    "similarity": "its cosine to its prototype at level {level}",
+    "cluster": "the number of its cluster, in a run's tree of its prototype, at level {level}; level 1 is the bottom",
+    "similarity": "its cosine to its prototype, or to the mean of its cluster, at level {level}",
     "outlier": "whether similarity_1 is below outlier_below: 1.5 interquartile ranges below the first quartile",
     "x": "its place in the map of all images",
     "y": "its place in the map of all images",
@@ -302,6 +305,18 @@ def _meaning(column: str) -> str:
     """Explain a column."""
     name, _, level = column.partition("_")
     return MEANINGS[name].format(level=level)
+
+
+def placed(embeddings: Embeddings, tree: Any) -> Embeddings:
+    """Return the embeddings with their clusters in a tree, and how near the images are to the clusters' means."""
+    points = as_unit_vectors(embeddings, "embeddings")
+    clusters = as_clusters(getattr(tree, "levels", tree), len(points), "tree")
+    similarities = np.empty(clusters.shape, "float32")
+    for level, numbers in enumerate(clusters.T):
+        means = normalise(means_of(points, numbers, int(numbers.max()) + 1))
+        similarities[:, level] = np.einsum("nd,nd->n", points, means[numbers])
+    outliers = similarities[:, 0] < far_below(similarities[:, 0])
+    return replace(embeddings, clusters=clusters, similarities=similarities, outliers=outliers)
 
 
 def far_below(values: np.ndarray) -> float:

@@ -4,6 +4,7 @@ Needs no torch, so that a wrong setting is refused before that is imported.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,10 @@ EMBED = _frozen(
 )
 _WHICH = "which image of a cluster: the most typical, the nearest to its centre; or farthest-first, without a tree"
 _TREE = "whose clusters: the run's own tree, or one made of the features; auto: the run's own, if an HCSC run"
-PICKING = (
-    Setting("way", WAYS, "typical", None, _WHICH),
-    Setting("tree", ("auto", "run", "features"), "auto", None, f"{_TREE} started from random weights"),
-)
+_LEVELS = "numbers of clusters at each level, the most first, such as 100 30 10; from the images if not given"
+LEVELS = Setting("levels", int, None, ONE, _LEVELS, several=True)
+TREE = (Setting("tree", ("auto", "run", "features"), "auto", None, f"{_TREE} started from random weights"),)
+PICKING = (Setting("way", WAYS, "typical", None, _WHICH), *TREE)
 _LEAF = "which images of a cluster at the bottom of the tree: nearest to its centre, farthest from it, or random ones"
 _COPIES = (
     "what near duplicates are found by: the pixels of the files, features alone, or none; features where there are no "
@@ -188,6 +189,9 @@ def check_frozen(settings: Settings) -> None:
     """Refuse mistakes in the settings of an evaluation that trains nothing and needs no labels."""
     check_checkpoint(settings)
     check_colours(settings)
+    levels = vars(settings).get("levels") or ()
+    if any(above >= below for below, above in pairwise(levels)):
+        raise ArgumentError(f"`levels` {' '.join(map(str, levels))}: give fewer clusters at each level than before it")
     if "cache" in settings and settings.cache is not None:
         if settings.no_cache:
             raise ArgumentError("`no_cache` keeps nothing in `cache`; leave one of the two out")

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 
-from solo_hcsc.data.folders import classes_of, files_and_labels
+from solo_hcsc.data.folders import classes_of
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import evaluation_sets
 from solo_hcsc.data.source import ImageSource
 from solo_hcsc.data.views import evaluation_transforms
-from solo_hcsc.encoders.cache import chosen_cache
-from solo_hcsc.encoders.embedding import Embedder, Embeddings
+from solo_hcsc.encoders.embedding import Embedder
 from solo_hcsc.encoders.recorded import RunFiles
-from solo_hcsc.errors import ArgumentError, UserError
+from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation import clusters as clusterings
 from solo_hcsc.evaluation import knn as neighbours
 from solo_hcsc.evaluation.analysed import Analysed
@@ -28,9 +27,9 @@ from solo_hcsc.evaluation.features import Frozen, tell_skipped
 from solo_hcsc.evaluation.labelled import Labelled
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.progress import note, say
-from solo_hcsc.runs.images import choose_labels
 from solo_hcsc.runs.results import Invocation, Result, describe_data, result_file
 from solo_hcsc.runs.run import Run
+from solo_hcsc.runs.treed import compute, picks_from_run, prepare
 from solo_hcsc.settings import Settings, take
 
 Sets = Callable[[ImageSource, Callable], tuple[Dataset, Dataset]]  # the bank and the queries
@@ -150,31 +149,6 @@ def clustering_of_run(
     return Judged({file: result}, [table, f"result in {file}"], subject.skipped, images_in_all)
 
 
-def prepare(run: Run, source: ImageSource, settings: Settings, split: str, tree: bool = False) -> Embedder:
-    """Prepare to embed the images of a split; `tree`: to find their clusters in the run's tree, too."""
-    chosen = choose_labels(source, settings.but(split=split), run.settings)
-    told = {"features": settings.features, "accelerator": settings.accelerator, "cache": chosen_cache(settings)}
-    return run.embedder(chosen, split=split, tree=tree, **told)
-
-
-def compute(embedder: Embedder, settings: Settings) -> Embeddings:
-    """Embed the images; say which."""
-    told = f"{settings.features} features of {embedder.encoder.name}, {embedder.device}"
-    say(f"{len(embedder.images)} images, {told}")
-    return embedder.embeddings(take(Loading, settings))
-
-
-def picks_from_run(run: Run, settings: Settings) -> bool:
-    """Return whether to pick from the run's own tree rather than from one made of the features; say so."""
-    if settings.tree == "run" and run.tree is None:
-        raise ArgumentError(f"`tree` run: {run.checkpoint} carries no tree; leave it out")
-    own = run.tree is not None and settings.way != "farthest"
-    own = own and (settings.tree == "run" or (settings.tree == "auto" and not run.settings.get("init_weights")))
-    if settings.way != "farthest":
-        say("picking from the run's own tree" if own else "picking from a tree built from the features")
-    return own
-
-
 def fewlabels_of_run(
     settings: Settings,
     files: RunFiles,
@@ -221,11 +195,3 @@ def _check_classes(embedders: Sequence[Embedder]) -> None:
         raise UserError("fewlabels compares with true labels: give images in class folders")
     if len(classes := {name for one in sets for name in one.classes}) < 2:
         raise UserError(f"fewlabels needs at least two classes; all images are {min(classes)!r}")
-
-
-def image_files(embedder: Embedder, found: Embeddings) -> list[str] | None:
-    """Return the files of embedded images, in their order; None for images that are no files."""
-    dataset = embedder.images.without(found.skipped).dataset
-    if hasattr(dataset, "samples") or hasattr(dataset, "images"):
-        return files_and_labels(dataset)[0]
-    return None

@@ -12,7 +12,7 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from io import BytesIO
@@ -28,12 +28,9 @@ from solo_hcsc.data.folders import BareImages, short_names, with_transform
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.encoders.embedding import Embeddings, Origin
-from solo_hcsc.encoders.table import far_below
+from solo_hcsc.encoders.table import placed
 from solo_hcsc.errors import ArgumentError, on_one_line
 from solo_hcsc.files import check_replaceable, folder_written_whole
-from solo_hcsc.hcsc.hierarchy import means_of
-from solo_hcsc.hcsc.kmeans import normalise
-from solo_hcsc.hcsc.vectors import as_clusters, as_unit_vectors
 from solo_hcsc.progress import watch
 from solo_hcsc.report.templating import render
 from solo_hcsc.trees.mislabelled import find_suspects
@@ -135,18 +132,6 @@ def explore(
     with folder_written_whole(Path(out), is_page) as folder:
         write_page(folder, found, dataset, Loading(batch_size, num_workers), title or _name(found, images))
     return Path(out)
-
-
-def placed(embeddings: Embeddings, tree: Any) -> Embeddings:
-    """Return the embeddings with their clusters in a tree, and how near the images are to the clusters' means."""
-    points = as_unit_vectors(embeddings, "embeddings")
-    clusters = as_clusters(getattr(tree, "levels", tree), len(points), "tree")
-    similarities = np.empty(clusters.shape, "float32")
-    for level, numbers in enumerate(clusters.T):
-        means = normalise(means_of(points, numbers, int(numbers.max()) + 1))
-        similarities[:, level] = np.einsum("nd,nd->n", points, means[numbers])
-    outliers = similarities[:, 0] < far_below(similarities[:, 0])
-    return replace(embeddings, clusters=clusters, similarities=similarities, outliers=outliers)
 
 
 def check_place(out: Path, origin: Origin | None) -> None:

@@ -1,6 +1,7 @@
 """The table of embeddings that `solo-hcsc embed` writes: any number of images, with a map and neighbours."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from solo_hcsc.encoders.embedding import Embedder, Embeddings
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.runs.results import describe_data, versions
+from solo_hcsc.trees.neighbours import BLOCK
 from solo_hcsc.trees.plane import FEWEST, has_umap
 
 
@@ -26,9 +28,15 @@ def check_table(images: int, map: str | None, neighbours: int) -> None:
 
 
 def write_table(
-    embedder: Embedder, folder: Path, loading: Loading, map: str | None = None, neighbours: int = 0, command: str = ""
+    embedder: Embedder,
+    folder: Path,
+    loading: Loading,
+    map: str | None = None,
+    neighbours: int = 0,
+    command: str = "",
+    grow: Callable[[Embeddings], Embeddings] | None = None,
 ) -> tuple[Embeddings, float]:
-    """Embed images and write the table; few of them are in memory at a time.
+    """Embed images and write the table; few of them are in memory at a time, unless a tree is grown of all.
 
     Args:
         embedder: what embeds which images.
@@ -37,6 +45,7 @@ def write_table(
         map: `pca` or `umap` for columns x and y: each image's place in a map of all.
         neighbours: how many nearest images of each are found.
         command: what asked for it, for the record.
+        grow: gives embeddings, all in memory, their clusters in a tree that is no run's own.
 
     Returns:
         The embeddings, whose vectors are read from the disk when they are asked for, and the images per second.
@@ -46,8 +55,13 @@ def write_table(
 
     def compute(keep: table.Keep) -> Embeddings:
         nonlocal speed
-        found = embedder.stream(loading, keep)
+        found = embedder.stream(loading, keep) if grow is None else embedder.embeddings(loading)
         speed = len(found) / (time.monotonic() - started)
+        if grow is None:
+            return found
+        found = grow(found)
+        for start in range(0, len(found), BLOCK):
+            keep(found.vectors[start : start + BLOCK])
         return found
 
     def facts(found: Embeddings) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A run's folder as a value: what it recorded, its checkpoint, encoder and tree, and what is written beside them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,12 @@ from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import DEFAULTS, ClassLevel, ImageSource
 from solo_hcsc.data.views import evaluation_transforms
+from solo_hcsc.encoders.at_hand import is_auto
 from solo_hcsc.encoders.checkpoints import Checkpoint, open_checkpoint
 from solo_hcsc.encoders.embedding import Embedder, Embeddings, Origin, choose_device
 from solo_hcsc.encoders.images import images_given, images_in_folder, images_of
-from solo_hcsc.encoders.loading import Encoder, check_arguments, encoder_in, is_timm, load_encoder
-from solo_hcsc.encoders.recorded import RunFiles, find_run
+from solo_hcsc.encoders.loading import Encoder, check_arguments, encoder_in, load_encoder
+from solo_hcsc.encoders.recorded import RunFiles, find_run, is_timm
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.runs.exporting import refuse_evaluation, write_export
@@ -81,8 +83,8 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """Return the checkpoint that got furthest."""
-        return self.content.path
+        """Return the checkpoint that got furthest; `timm/NAME` for weights that timm has."""
+        return self.files.checkpoints[0] if self.files.is_timm else self.content.path
 
     @cached_property
     def content(self) -> Checkpoint:
@@ -98,13 +100,25 @@ class Run:
         """Return the encoder for images of another size, in pixels; loaded once for each."""
         if crop_size not in self._encoders:
             architecture, arguments = self._architecture
-            self._encoders[crop_size] = encoder_in(self.content, architecture, crop_size, arguments, *self._colours)
+            if self.files.is_timm:
+                found = load_encoder(self.checkpoint, None, crop_size, arguments, *self._colours)
+            else:
+                found = encoder_in(self.content, architecture, crop_size, arguments, *self._colours)
+            self._encoders[crop_size] = found
         return self._encoders[crop_size]
+
+    def seen(self, source: ImageSource, typed: Collection[str]) -> ImageSource:
+        """Return images as weights of timm's are shown them, but for what was typed; for other weights the same."""
+        if not self.files.is_timm:
+            return source
+        view = self.encoder_for(source.crop_size[0] if "crop_size" in typed else None).view
+        own: dict[str, Any] = {"crop_size": (view.crop_size,), "mean": view.mean, "std": view.std}
+        return replace(source, **{name: value for name, value in own.items() if value and name not in typed})
 
     @cached_property
     def tree(self) -> "RunTree | None":
         """Return the tree of an HCSC run; None for another method, or before the first clustering."""
-        if not any(name.startswith("coding.") for name in self.content.weights):
+        if self.files.is_timm or not any(name.startswith("coding.") for name in self.content.weights):
             return None  # known without solo-learn
         from solo_hcsc.runs.methods import tree_in
 
@@ -165,6 +179,7 @@ class Run:
         features: str = "backbone",
         accelerator: str = "auto",
         tree: bool = True,
+        by_tree: bool = False,
         cache: str | Path | None = None,
     ) -> Embedder:
         """Prepare to embed images: what `embed` does in one step, for more of them than fit in memory.
@@ -177,6 +192,7 @@ class Run:
             features: `backbone` or `projector`.
             accelerator: `auto`, `cpu` or `gpu`.
             tree: whether to find the images' places in the run's tree.
+            by_tree: whether the features are those of the encoder that the tree was made by, in one pass with these.
             cache: a folder that keeps the vectors of image files; see `embed`.
         """
         check_arguments(split=split, features=features, accelerator=accelerator)
@@ -202,7 +218,7 @@ class Run:
         origin = Origin(encoder, features, images if isinstance(images, ImageSource) else None, split)
         projector = self.projector if features == "projector" else None
         kept = None if cache is None else Path(cache)
-        return Embedder(origin, found, choose_device(accelerator), projector, own, kept)
+        return Embedder(origin, found, choose_device(accelerator), projector, own, kept, by_tree)
 
     def curves(self) -> "pandas.DataFrame":
         """Return what the run logged in metrics.csv: a row for each epoch, with its last value of each measure."""
@@ -326,7 +342,8 @@ def embed(
     """Compute the embeddings of images by a run, a file of weights or one of timm's models.
 
     Args:
-        what: a `Run`, an `Encoder`, the path of a run or of weights, or `timm/NAME`.
+        what: a `Run`, an `Encoder`, the path of a run or of weights, `timm/NAME`, or `auto` for the best weights that
+            this machine has (see `at_hand.weights_at_hand`).
         images: a folder, with class folders or not; a list of paths or of PIL images; a batch (N, 3, H, W) that is
             normalised; or a data set of (image, label). The run's own images if not given.
         split: `train` or `val` of the run's own images.
@@ -357,7 +374,7 @@ def embed(
     given |= {"mean": mean, "std": std}
     if not isinstance(what, Run | Encoder):
         check_arguments(what=what, **given)
-        what = load_encoder(what, **given) if is_timm(what) else open_run(what, **given)
+        what = load_encoder(what, **given) if is_timm(what) or is_auto(what) else open_run(what, **given)
     elif changed := [name for name, value in given.items() if value is not None and value != ()]:
         raise ArgumentError(f"`{changed[0]}` is for a path: `what` is {type(what).__name__}, which has its own")
     run = _EncoderAlone(what) if isinstance(what, Encoder) else what

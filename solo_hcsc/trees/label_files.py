@@ -6,6 +6,7 @@ from pathlib import Path
 
 from solo_hcsc.cells import from_cell
 from solo_hcsc.errors import UserError, on_one_line
+from solo_hcsc.files import check_folder_to_write
 
 
 def read_labels(files: Sequence[Path], paths: Sequence[str], argument: str = "labels") -> dict[str, str]:
@@ -60,3 +61,17 @@ def _rows(file: Path, argument: str) -> list[tuple[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a CSV file"
         raise UserError(f"`{argument}` {file}: cannot be read ({reason}); give a file as `pick` writes it") from error
+
+
+def check_unfilled(file: Path) -> None:
+    """Refuse a place for a list of images to label that cannot be written, or that has somebody's labels."""
+    if file.is_dir():
+        raise UserError(f"`out` {file}: is a folder; give a file in it, such as {file / 'labels.csv'}")
+    check_folder_to_write(file.parent)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            filled = any(row.get("label") for row in csv.DictReader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return
+    if filled:
+        raise UserError(f"`out` {file}: has labels in it; give another name, and `already` {file} to go on from them")

@@ -10,7 +10,6 @@ import pandas
 import pyarrow as pa
 import pytest
 from tiny import make_images, resident, run_here
-from trees import checkpoint_of
 
 import solo_hcsc
 from solo_hcsc.encoders import table as table_file
@@ -166,16 +165,21 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
     assert said in refused("embed", hcsc_run, "--out", tmp_path / "out", *SMALL, *flags)
 
 
-def test_run_without_a_tree_has_no_clusters(untrained, hcsc_run, images, refused):
-    folder = ["--data_dir", images / "train", "--crop_size", 32, "--out", "out", "--clusters", *SMALL]
-    assert "carries no tree: only runs of hcsc do" in refused("embed", untrained, *folder)
-    assert "carries no tree: it is from before the run's first clustering" in refused(
-        "embed", checkpoint_of(hcsc_run, 0), *folder
-    )
+@pytest.mark.parametrize("flags", [["--clusters"], ["--levels", 9, 3]])
+def test_clusters_of_a_run_without_a_tree_are_those_of_one_that_is_built(flags, untrained, images, tmp_path):
+    folder = ["--data_dir", images / "train", "--crop_size", 32, "--out", tmp_path, *SMALL]
+    run_here("embed", untrained, *folder)
+    assert not {*TREE} & {*pandas.read_parquet(tmp_path / "embeddings.parquet").columns}
+    run_here("embed", untrained, *folder, *flags)
+    table = pandas.read_parquet(tmp_path / "embeddings.parquet")
+    tree = solo_hcsc.build_tree(np.load(tmp_path / "embeddings.npy"), (9, 3) if "--levels" in flags else None)
+    names = [f"cluster_{level + 1}" for level in range(tree.num_levels)]
+    assert np.array_equal(table[names], tree.levels)
+    assert table.similarity_1.between(0.5, 1.001).all()
 
 
 def test_checkpoint_and_folder_are_asked_for(refused):
-    assert "the following arguments are required: RUN, --out" in refused("embed")
+    assert "the following arguments are required: --out" in refused("embed")
     assert "nowhere: there is no such checkpoint" in refused("embed", "nowhere", "--out", "out")
 
 

@@ -78,13 +78,18 @@ def test_failure_leaves_the_earlier_page(hcsc_run, tmp_path, refused):
     assert (tmp_path / "page" / "index.html").read_bytes() == before
 
 
-def test_run_without_a_tree(untrained, hcsc_run, images, refused):
-    flags = ["--data_dir", images / "train", "--crop_size", 32, "--out", "page", *SMALL]
-    said = refused("explore", untrained, *flags)
-    assert "carries no tree: only runs of hcsc do; give a later checkpoint of a `pretrain --method hcsc` run" in said
+def test_run_without_a_tree_gets_one(untrained, hcsc_run, images, tmp_path, refused):
+    flags = ["--data_dir", images / "train", "--crop_size", 32, "--out", tmp_path / "page", *SMALL]
+    for run in (untrained, checkpoint_of(hcsc_run, 0)):
+        run_here("explore", run, *flags, "--levels", 7, 2)
+        sizes = tree_of(tmp_path / "page")["nodes"]["size"]
+        assert (len(sizes), sum(sizes)) == (9, 2 * 36)
+    assert "carries no tree: only runs of hcsc do" in refused("explore", untrained, *flags, "--tree", "run")
     assert "carries no tree: it is from before the run's first clustering" in refused(
-        "explore", checkpoint_of(hcsc_run, 0), *flags
+        "explore", checkpoint_of(hcsc_run, 0), *flags, "--tree", "run"
     )
+    assert "leave one out" in refused("explore", hcsc_run, *flags, "--tree", "run", "--levels", 4, 2)
+    assert "--levels 2 7: give fewer clusters at each level" in refused("explore", hcsc_run, *flags, "--levels", 2, 7)
 
 
 def test_folders_that_a_page_does_not_belong_in(hcsc_run, tmp_path, refused):
@@ -93,4 +98,4 @@ def test_folders_that_a_page_does_not_belong_in(hcsc_run, tmp_path, refused):
     assert "has other files in it; give a new or an empty" in refused("explore", hcsc_run, "--out", tmp_path, *flags)
     assert "is among the images of" in refused("explore", hcsc_run, "--out", folder / "page", *flags)
     assert "is a file; give a folder" in refused("explore", hcsc_run, "--out", __file__, *flags)
-    assert "the following arguments are required: RUN, --out" in refused("explore")
+    assert "give a folder of images, or what embeds them" in refused("explore")

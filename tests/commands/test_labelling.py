@@ -135,7 +135,7 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
 
 def test_tree_is_the_runs_own_unless_it_has_none(hcsc_run, untrained, images, tmp_path, refused, capfd):
     flags = ["--data_dir", images / "train", "--budget", 3, "--crop_size", 32, "--out", tmp_path / "a.csv", *SMALL]
-    assert "carries no tree; leave it out" in refused("pick", untrained, "--tree", "run", *flags)
+    assert "carries no tree: only runs of hcsc do; leave it out" in refused("pick", untrained, "--tree", "run", *flags)
     for run, tree, said in (
         (hcsc_run, "auto", "the run's own tree"),
         (hcsc_run, "features", "a tree built from the features"),

@@ -112,7 +112,7 @@ def test_features_of_a_crop_find_it(clean, tmp_path):
 
 
 def test_command_ends_with_1_where_asked_and_with_0_else(planted, clean, tmp_path, capfd):
-    run_here("check", "--data_dir", planted, "--out", tmp_path / "page")
+    run_here("check", planted, "--out", tmp_path / "page")
     assert (tmp_path / "page/check.html").is_file()
     with pytest.raises(SystemExit) as stopped:
         run_here("check", "--data_dir", planted, "--fail_on", "leak", "tiny")

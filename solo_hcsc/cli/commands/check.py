@@ -33,9 +33,9 @@ def run(argv: Sequence[str]) -> None:
 
 def embedded(flags: Settings) -> Any:
     """Embed the folder's images, without those that cannot be read."""
-    from solo_hcsc.evaluation.of_runs import compute, prepare
     from solo_hcsc.runs.images import find_images
     from solo_hcsc.runs.run import Run
+    from solo_hcsc.runs.treed import compute, prepare
 
     files, source = find_images(flags, flags.split)
     opened = Run(files, flags.encoder, flags.encoder_args)
@@ -47,10 +47,10 @@ def parse(argv: Sequence[str]) -> Settings:
         "check",
         "Looks for what is wrong with a folder of images: the same picture in several of its splits or with different "
         "labels, classes without validation images, files that cannot be read, and blank, tiny, dark or blurred ones. "
-        "With RUN or embeddings, cropped copies are found, too.",
-        "[RUN] --data_dir FOLDER [--out FOLDER] [--fail_on leak ...] [flags]",
+        "With WHAT or embeddings, cropped copies are found, too.",
+        "FOLDER [--out FOLDER] [--fail_on leak ...] [flags], or WHAT --data_dir FOLDER ...",
+        needs_features=False,
     )
-    parser.change("pretrained_feature_extractor", nargs="?", required=False)
     parser.change("data_dir", default=None, help="train, val and test below it, or some; or any folder of images")
     parser.hide("dataset", "train_dir", "val_dir", "train_list", "split", "skip_unreadable", "no_labels", "features")
     group = parser.add_argument_group("check")

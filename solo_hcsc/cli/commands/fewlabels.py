@@ -29,7 +29,7 @@ def parse(argv: Sequence[str]) -> Settings:
         "fewlabels",
         "What few labels are worth: the accuracy of a linear classifier, KNN and `spread` on val images, with labels "
         "of training images that `pick` chooses, of random ones and of equally many random ones of each class.",
-        "RUN [--data_dir FOLDER --train_dir FOLDER --val_dir FOLDER] --out FOLDER [flags]",
+        "[WHAT] [--data_dir FOLDER --train_dir FOLDER --val_dir FOLDER] --out FOLDER [flags]",
         FEWLABELS,
     )
     parser.change("out", metavar="FOLDER", required=True)

@@ -1,17 +1,15 @@
 """`solo-hcsc pick`: the images worth labelling first, with the reason for each, as a CSV to fill in."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.cli.next_command import next_command
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.frozen_settings import PICKING, check_frozen
-from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.evaluation.frozen_settings import LEVELS, PICKING, check_frozen
 from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import Settings, at_least
-from solo_hcsc.trees.label_files import check_labels, read_labels
+from solo_hcsc.trees.label_files import check_labels, check_unfilled, read_labels
 
 
 def run(argv: Sequence[str]) -> None:
@@ -21,9 +19,9 @@ def run(argv: Sequence[str]) -> None:
     check_labels(flags.already, "already")
 
     from solo_hcsc.evaluation.features import tell_skipped
-    from solo_hcsc.evaluation.of_runs import compute, picks_from_run, prepare
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.run import Run
+    from solo_hcsc.runs.treed import clusters_to_pick, compute, picks_from_run, prepare
     from solo_hcsc.trees.picking import pick
 
     import_faiss("pick clusters")
@@ -37,28 +35,16 @@ def run(argv: Sequence[str]) -> None:
     if picks_from_run(opened, flags):
         embedder = prepare(opened, source, flags, flags.split, tree=True)
     found = compute(embedder, flags)
-    picks = pick(found, flags.budget, [path for path in found.paths if path in already], flags.way, found.clusters)
+    labelled = [path for path in found.paths if path in already]
+    clusters = None if flags.way == "farthest" else clusters_to_pick(found, flags, flags.budget + len(labelled))
+    picks = pick(found, flags.budget, labelled, flags.way, clusters)
     picks.save(flags.out)
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
     print(f"{len(picks)} of {len(found)} images to label{few}, the most informative first: {flags.out}")
     more = "--labels", *flags.already, flags.out, "--out", "labels"
-    line = next_command("spread", flags, ("budget", "out", "way", "tree", "already"), *more)
+    line = next_command("spread", flags, ("budget", "out", "way", "tree", "levels", "already"), *more)
     print(f"fill in its column label, then: {line}")
     tell_skipped(found.skipped, images)
-
-
-def check_file(file: Path) -> None:
-    """Refuse a place for the result that cannot be written, or that has somebody's labels."""
-    if file.is_dir():
-        raise UserError(f"--out {file}: is a folder; give a file in it, such as {file / 'labels.csv'}")
-    check_folder_to_write(file.parent)
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            filled = any(row.get("label") for row in csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return
-    if filled:
-        raise UserError(f"--out {file}: has labels in it; give another name, and --already {file} to go on from them")
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -66,15 +52,15 @@ def parse(argv: Sequence[str]) -> Settings:
         "pick",
         "The images worth labelling first: typical ones of the clusters of a tree, from its top to its bottom, never "
         "two that are as good as the same. Works on any folder of images and with any encoder.",
-        "RUN [--data_dir FOLDER] --budget N --out FILE.csv [flags]",
+        "[WHAT] [--data_dir FOLDER] --budget N --out FILE.csv [flags]",
     )
     group = parser.add_argument_group("choice")
     group.add_argument("--budget", type=int, required=True, bound=at_least(1), help="how many images to label")
     group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the CSV file to write")
-    add(group, *PICKING)
+    add(group, *PICKING, LEVELS)
     told = "CSV files with columns path and label: the images that are labelled, to go on from"
     group.add_argument("--already", type=Path, nargs="+", default=[], metavar="FILE", help=told)
     flags = parser.parse(argv)
     check_frozen(flags)
-    check_file(flags.out)
+    check_unfilled(flags.out)
     return flags

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from solo_hcsc.cli.flags import embed_parser
+from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.cli.next_command import next_command
-from solo_hcsc.evaluation.frozen_settings import check_frozen
+from solo_hcsc.evaluation.frozen_settings import LEVELS, check_frozen
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import SHARE, Settings
@@ -25,9 +25,9 @@ def run(argv: Sequence[str]) -> None:
     check_labels(flags.labels)
 
     from solo_hcsc.evaluation.features import tell_skipped
-    from solo_hcsc.evaluation.of_runs import compute, prepare
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.run import Run
+    from solo_hcsc.runs.treed import clusters_to_spread, compute, prepare
     from solo_hcsc.trees.spreading import NAMES, spread
 
     import_faiss("spread clusters")
@@ -37,13 +37,13 @@ def run(argv: Sequence[str]) -> None:
     found = compute(embedder, flags)
     labels = {path: labels[path] for path in found.paths if path in labels}
     check_enough(labels, flags.labels)
-    result = spread(found, labels, abstain=flags.abstain)
+    result = spread(found, labels, clusters_to_spread(found, flags), flags.abstain)
     result.save(flags.out)
     told = sum(label is not None for label in result.labels)
     print(f"{len(labels)} labels spread to {told} of {len(found)} images: {', '.join(NAMES)} in {flags.out}")
     report(found, result)
     more = "--already", *flags.labels, "--budget", len(labels), "--out", "more.csv"
-    line = next_command("pick", flags, ("labels", "out", "abstain"), *more)
+    line = next_command("pick", flags, ("labels", "out", "abstain", "levels"), *more)
     print(f"to label more images where it helps most: {line}")
     tell_skipped(found.skipped, len(embedder.images))
 
@@ -64,8 +64,9 @@ def parse(argv: Sequence[str]) -> Settings:
         "spread",
         "Labels for all images from few: by weighted KNN, a linear classifier and the clusters of a tree, with a "
         "confidence for each image. The labels come from the files that `pick` wrote and you filled in.",
-        "RUN [--data_dir FOLDER] --labels FILE.csv --out FOLDER [flags]",
+        "[WHAT] [--data_dir FOLDER] --labels FILE.csv --out FOLDER [flags]",
     )
+    add(parser.add_argument_group("tree"), LEVELS)
     group = parser.add_argument_group("labels")
     told = "CSV files with columns path and label; rows without a label are left out"
     group.add_argument("--labels", type=Path, nargs="+", required=True, metavar="FILE", help=told)
