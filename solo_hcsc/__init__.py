@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
     from solo_hcsc.report.analysis import analyse
+    from solo_hcsc.report.checked import Checked, check
     from solo_hcsc.report.explore import explore
     from solo_hcsc.runs.methods import RunTree, load_tree
     from solo_hcsc.runs.results import Result
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HCSC",
     "ArgumentError",
+    "Checked",
     "Coded",
     "Comparison",
     "Curated",
@@ -76,6 +78,7 @@ __all__ = [
     "analyse",
     "build_hierarchy",
     "build_tree",
+    "check",
     "clustering",
     "compare",
     "curate",
@@ -129,6 +132,7 @@ _ROOMS = {
     "evaluation.knn": ("knn", "zeroshot"),
     "evaluation.budgets": ("fewlabels",),
     "evaluation.clusters": ("clustering",),
+    "report.checked": ("Checked", "check"),
     "report.explore": ("explore",),
     "trees.building": ("build_tree",),
     "trees.tree": ("Tree",),
