@@ -12,6 +12,9 @@ from solo_hcsc.version import __version__
 
 if TYPE_CHECKING:
     from solo_hcsc.data.flaws import find_flaws
+    from solo_hcsc.data.indexing import index_shards
+    from solo_hcsc.data.packing import pack
+    from solo_hcsc.data.shard_writing import Packed
     from solo_hcsc.encoders.embedding import Embeddings
     from solo_hcsc.encoders.loading import Encoder, load_encoder
     from solo_hcsc.errors import ArgumentError, UserError
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from solo_hcsc.hcsc.options import Options
     from solo_hcsc.hcsc.processes import Processes
     from solo_hcsc.report.analysis import analyse
+    from solo_hcsc.report.checked import Checked, check
     from solo_hcsc.report.explore import explore
     from solo_hcsc.runs.methods import RunTree, load_tree
     from solo_hcsc.runs.results import Result
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HCSC",
     "ArgumentError",
+    "Checked",
     "Coded",
     "Comparison",
     "Curated",
@@ -58,6 +63,7 @@ __all__ = [
     "Hierarchy",
     "Level",
     "Options",
+    "Packed",
     "Pick",
     "Picks",
     "Processes",
@@ -74,6 +80,7 @@ __all__ = [
     "analyse",
     "build_hierarchy",
     "build_tree",
+    "check",
     "clustering",
     "compare",
     "curate",
@@ -87,12 +94,14 @@ __all__ = [
     "find_duplicates",
     "find_flaws",
     "find_outliers",
+    "index_shards",
     "knn",
     "linear",
     "linear_on_images",
     "load_encoder",
     "load_tree",
     "open_run",
+    "pack",
     "pick",
     "places",
     "pretrain",
@@ -125,6 +134,7 @@ _ROOMS = {
     "evaluation.knn": ("knn", "zeroshot"),
     "evaluation.budgets": ("fewlabels",),
     "evaluation.clusters": ("clustering",),
+    "report.checked": ("Checked", "check"),
     "report.explore": ("explore",),
     "trees.building": ("build_tree",),
     "trees.tree": ("Tree",),
@@ -140,6 +150,9 @@ _ROOMS = {
     "evaluation.places": ("places",),
     "evaluation.semisup": ("semisup",),
     "evaluation.voc": ("voc",),
+    "data.packing": ("pack",),
+    "data.indexing": ("index_shards",),
+    "data.shard_writing": ("Packed",),
 }
 _MODULES = {name: module for module, names in _ROOMS.items() for name in names}
 

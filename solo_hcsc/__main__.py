@@ -48,18 +48,25 @@ COMMANDS = {
         "tree": "a tree of any images, in a folder that other commands take in place of a run",
         "analyse": "pictures of a run's prototypes, left-out negatives and features",
     },
+    "prepare": {
+        "check": "leaks between splits, duplicates, wrong and broken files of a folder of images",
+        "curate": "a part of the images to train on, even over a tree, without duplicates and broken ones",
+    },
     "use": {
         "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
         "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",
-        "curate": "a part of the images to train on, even over a tree, without duplicates and broken ones",
         "pick": "the images worth labelling first, with the reason for each",
         "spread": "from few labels to labels of all images, with confidences",
     },
     "solo-learn 1.0.6": {"solo": "run a script of its checkout, such as main_knn.py, with HCSC among its methods"},
-    "data": {"digits": "write the embedded data set, handwritten digits, as folders of images"},
+    "data": {
+        "digits": "write the embedded data set, handwritten digits, as folders of images",
+        "pack": "a folder of images as shards: tar files with an index, for millions of images",
+        "index": "the index of shards that others wrote",
+    },
 }
 EXTRAS = {  # of setup.cfg, and the commands that need them
-    "report": ("compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
+    "report": ("check", "compare", "ablate", "report", "explore", "analyse", "fewlabels", "detect", "export"),
     "tables": ("curate", "embed", "spread", "tree"),
 }
 

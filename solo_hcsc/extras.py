@@ -6,6 +6,7 @@ from solo_hcsc.errors import MissingPackage
 
 EXTRAS = {  # what to look for, and what to call it
     "fast": {"cv2": "OpenCV"},
+    "hf": {"datasets": "datasets", "pyarrow": "PyArrow"},
     "report": {"jinja2": "Jinja2", "markupsafe": "MarkupSafe", "matplotlib": "Matplotlib"},
     "tables": {"pandas": "pandas", "pyarrow": "PyArrow"},
     "mlflow": {"mlflow": "MLflow", "sqlalchemy": "SQLAlchemy", "alembic": "Alembic"},

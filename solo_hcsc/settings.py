@@ -57,6 +57,7 @@ def count_or_share(text: str) -> int | float:
         raise ArgumentError(f"{text!r} is not a number") from None
 
 
+_LONGEST = 64  # characters of choices that stand beside their flag
 HIDDEN = ""  # the help of a setting that no help shows
 
 
@@ -143,7 +144,11 @@ def arguments(row: Setting) -> dict[str, Any]:
         told |= {"nargs": "?", "const": True}
     if row.is_list:
         told |= {"nargs": "+"}
-    return told | ({"type": str, "choices": row.kind} if isinstance(row.kind, tuple) else {"type": row.kind})
+    if not isinstance(row.kind, tuple):
+        return told | {"type": row.kind}
+    if len(choices := _listed(row.kind)) > _LONGEST and row.help != HIDDEN:  # which no help breaks into lines
+        told |= {"metavar": "NAME", "help": f"{row.help}; one of {choices}"}
+    return told | {"type": str, "choices": row.kind}
 
 
 class Settings:

@@ -14,6 +14,7 @@ LAZY = (
     *("huggingface_hub", "mlflow"),
     *("solo_hcsc.solo102.dali", "solo_hcsc.solo102.repairs.umap", "solo.data", "pandas", "pyarrow"),
     *("solo_hcsc.solo102.fast_steps", "solo_hcsc.data.fast_views"),  # which need OpenCV
+    "solo_hcsc.data.hugging_face",  # which needs datasets
     *("solo_hcsc.runs.methods", "solo_hcsc.runs.solo_learn"),  # which need solo-learn
 )
 

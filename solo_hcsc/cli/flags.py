@@ -13,7 +13,7 @@ from solo_hcsc.evaluation.frozen_settings import EMBED, KNN
 from solo_hcsc.evaluation.protocols import Groups
 from solo_hcsc.hcsc.options import PRESETS, Options
 from solo_hcsc.methods.settings import OWN
-from solo_hcsc.runs.asked import resolve
+from solo_hcsc.runs.asked import is_images, resolve
 from solo_hcsc.settings import Setting, Settings, arguments, rows_of
 from solo_hcsc.training import settings as training
 
@@ -61,8 +61,15 @@ _EMBED = (
 class _AnyImages(Parser):
     """A parser of commands that take a run, weights, a saved tree or a folder of images."""
 
+    needs_features = True  # else weights are taken only where they are named
+
     def parse(self, argv: Iterable[str]) -> Settings:
         flags = super().parse(argv)
+        what = flags.pretrained_feature_extractor
+        if not self.needs_features and "data_dir" not in flags.typed and what is not None and is_images(what):
+            flags, what = flags.but(data_dir=what, pretrained_feature_extractor=None), None
+        if not self.needs_features and what is None:
+            return flags
         named = flags.pretrained_feature_extractor or flags.typed & {"data_dir", "dataset", "train_dir"}
         # `curate` may have embeddings instead, and says so
         return flags if "embeddings" in flags and (flags.embeddings or not named) else resolve(flags)
@@ -80,9 +87,11 @@ def embed_parser(
     description: str = _EMBED,
     usage: str = "[WHAT] [--data_dir FOLDER] --out FOLDER [flags]",
     groups: Groups = EMBED,
+    needs_features: bool = True,
 ) -> Parser:
     """Build the parser of `embed` and of others that read any images; without the flags for what they write."""
     parser = _AnyImages(command, description, usage)
+    parser.needs_features = needs_features
     group = parser.add_argument_group("encoder")
     group.add_argument("pretrained_feature_extractor", type=Path, nargs="?", metavar="WHAT", help=_WHAT)
     add_all(parser, groups)

@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from torchvision import transforms
 from torchvision.transforms.functional import center_crop, normalize
 
-from solo_hcsc.data.images import ReadsFiles, decode, opened, upright_size
+from solo_hcsc.data.images import ImageFile, ReadsFiles, decode, opened, upright_size
 
 cv2.setNumThreads(1)  # a loader has its processes; OpenCV would start a thread per core in each
 
@@ -128,15 +128,15 @@ class FastViews(ReadsFiles):
         self.made_by = list(made_by)
         self.pipelines = [Pipeline.of(transform, others or {}) for transform in made_by]
 
-    def of_file(self, path: str) -> list[torch.Tensor]:
-        with opened(path) as file:
+    def of_file(self, image: ImageFile) -> list[torch.Tensor]:
+        with opened(image) as file:
             height, width = upright_size(file)
             drawn = self._draw(height, width)
             shrink = min(box.shrink for box, _ in drawn)
-            image = decode(file, shrink)
-            rest = int(shrink * image.width / width / _REST)
-            image = image.reduce(rest) if rest > 1 else image
-        return self._make(image, image.height / height, image.width / width, drawn)
+            pixels = decode(file, shrink)
+            rest = int(shrink * pixels.width / width / _REST)
+            pixels = pixels.reduce(rest) if rest > 1 else pixels
+        return self._make(pixels, pixels.height / height, pixels.width / width, drawn)
 
     def __call__(self, image: Image.Image) -> list[torch.Tensor]:
         return self._make(image, 1, 1, self._draw(image.height, image.width))
@@ -163,8 +163,8 @@ class FastView(FastViews):
     def __init__(self, made_by: transforms.Compose) -> None:
         super().__init__([made_by])
 
-    def of_file(self, path: str) -> torch.Tensor:  # type: ignore[override]
-        return super().of_file(path)[0]
+    def of_file(self, image: ImageFile) -> torch.Tensor:  # type: ignore[override]
+        return super().of_file(image)[0]
 
     def __call__(self, image: Image.Image) -> torch.Tensor:  # type: ignore[override]
         return super().__call__(image)[0]

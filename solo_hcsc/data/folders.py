@@ -13,6 +13,7 @@ from torchvision.datasets import ImageFolder
 from solo_hcsc.data.images import Listing, Skipped, list_images, show
 from solo_hcsc.data.lists import read_names
 from solo_hcsc.data.source import ClassLevel, ImageSource, check_classes
+from solo_hcsc.data.stored import StoredImages
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import say
 
@@ -162,7 +163,10 @@ class CentreCrops(Dataset):
 def with_transform(dataset: Dataset, transform: Callable) -> Dataset:
     """Return the same images with another transform."""
     other: Any = copy.copy(dataset)
-    other.transform = transform
+    if isinstance(dataset, Subset):
+        other.dataset = with_transform(dataset.dataset, transform)
+    else:
+        other.transform = transform
     return other
 
 
@@ -174,6 +178,8 @@ def without(dataset: Any, skipped: Sequence[Skipped]) -> Any:
 
 def only(dataset: Any, indexes: Sequence[int]) -> Any:
     """Return a data set of image files with some of its images, in the order of their indexes."""
+    if isinstance(dataset, StoredImages):
+        return dataset.only(indexes)
     left = copy.copy(dataset)
     if isinstance(dataset, ImagesWithoutLabels):
         left.images = [dataset.images[index] for index in indexes]
@@ -217,7 +223,7 @@ def whole(dataset: Dataset) -> Dataset:
 def with_classes_of(train_set: Dataset, val_set: Dataset | None) -> Dataset | None:
     """Validation images with the numbers that their classes have in training, also where some classes are missing."""
     train_set = whole(train_set)
-    if not isinstance(train_set, ImageFolder) or not isinstance(val_set, ImageFolder):
+    if not isinstance(train_set, ImageFolder | StoredImages) or not isinstance(val_set, ImageFolder | StoredImages):
         return val_set
     unknown = sorted(set(val_set.classes) - set(train_set.classes))
     if unknown:
@@ -225,7 +231,10 @@ def with_classes_of(train_set: Dataset, val_set: Dataset | None) -> Dataset | No
             f"`val_dir`: class {unknown[0]!r} is not in `train_dir`; the two need the same class folders (or another "
             "`class_level`)"
         )
-    numbers = [train_set.class_to_idx[name] for name in val_set.classes]
+    known = {name: number for number, name in enumerate(train_set.classes)}
+    numbers = [known[name] for name in val_set.classes]
+    if isinstance(val_set, StoredImages):
+        return val_set.with_classes(numbers)
     renumbered = copy.copy(val_set)
     renumbered.samples = [(path, numbers[label]) for path, label in val_set.samples]
     renumbered.targets = [label for _, label in renumbered.samples]
@@ -243,12 +252,17 @@ def labels_of(dataset: Dataset) -> list[int]:
 
 
 def files_and_labels(dataset: Dataset) -> tuple[list[str], list[int]]:
-    """Return the files of a folder of images in the data set's order, and their labels: -1 for none."""
+    """Return the files of a folder of images, or the names of stored ones, in the data set's order, and their labels.
+
+    The label is -1 for none.
+    """
     if isinstance(dataset, Part):
         files, labels = files_and_labels(dataset.dataset)
         return [files[i] for i in dataset.indices], [labels[i] for i in dataset.indices]
     if isinstance(dataset, ImagesWithoutLabels):
         return dataset.images, [-1] * len(dataset)
+    if isinstance(dataset, StoredImages):
+        return dataset.names(), labels_of(dataset) or [-1] * len(dataset)
     samples = dataset.samples  # type: ignore[attr-defined]
     return [file for file, _ in samples], [label for _, label in samples]
 
@@ -257,8 +271,11 @@ MOST_SIZES = 100_000  # files whose sizes are looked at; more would take minutes
 
 
 def fingerprint(dataset: Dataset, root: Path) -> str:
-    """Hash the files' names below `root`, their classes and sizes: other images have another hash."""
-    files, labels = files_and_labels(whole(dataset))
+    """Hash the files' names below `root`, their classes and sizes, or what is stored: other images, another hash."""
+    images = whole(dataset)
+    if isinstance(images, StoredImages):
+        return images.fingerprint
+    files, labels = files_and_labels(images)
     digest = sha256()
     for number, (file, label) in enumerate(zip(files, labels, strict=True)):
         looked_at = number % max(1, len(files) // MOST_SIZES) == 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -126,30 +127,43 @@ class ReadsFiles(ABC):
     """A transform that decodes an image file itself, no larger than it needs."""
 
     @abstractmethod
-    def of_file(self, path: str) -> Any:
+    def of_file(self, image: "ImageFile") -> Any:
         """Return what the transform makes of the image."""
 
 
-def show(path: str, transform: Callable) -> Any:
+@dataclass(frozen=True)
+class Encoded:
+    """An image file that is in memory."""
+
+    name: str  # for messages
+    content: bytes
+
+
+ImageFile = str | Encoded  # its path, or itself
+
+
+def show(image: ImageFile, transform: Callable) -> Any:
     """Return what a transform makes of an image file."""
-    return transform.of_file(path) if isinstance(transform, ReadsFiles) else transform(read_image(path))
+    return transform.of_file(image) if isinstance(transform, ReadsFiles) else transform(read_image(image))
 
 
-def read_image(path: str) -> Image.Image:
+def read_image(image: ImageFile) -> Image.Image:
     """Return the image in 8-bit RGB: upright as its camera says, transparent pixels on white, 16-bit grey scaled.
 
     Of an animation it is the first frame.
     """
-    with opened(path) as file:
+    with opened(image) as file:
         return decode(file)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Image.Image]:
+def opened(source: ImageFile) -> Iterator[Image.Image]:
     """Open an image file without decoding it; errors of its decoder become an `UnreadableImage`."""
-    _refuse_pipe(path)
+    name = source if isinstance(source, str) else source.name
+    if isinstance(source, str):
+        _refuse_pipe(source)
     try:
-        with open(path, "rb") as file:
+        with open(source, "rb") if isinstance(source, str) else BytesIO(source.content) as file:
             image = Image.open(file)
             short, long = sorted(image.size)
             if long > _MOST_STRETCHED * short:
@@ -157,9 +171,9 @@ def opened(path: str) -> Iterator[Image.Image]:
             yield image
     except DECODING_ERRORS as error:
         raise UnreadableImage(
-            f"{on_one_line(path)}: cannot be read as an image ({_reason(path, error)}); remove or replace it, "
+            f"{on_one_line(name)}: cannot be read as an image ({_reason(source, error)}); remove or replace it, "
             "or add `skip_unreadable`",
-            path,
+            name,
         ) from error
 
 
@@ -211,9 +225,10 @@ def as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _reason(path: str, error: Exception) -> str:
+def _reason(source: ImageFile, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known format" if os.path.getsize(path) else "the file is empty"
+        size = os.path.getsize(source) if isinstance(source, str) else len(source.content)
+        return "not an image of a known format" if size else "the file is empty"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return on_one_line(str(error) or type(error).__name__)

@@ -20,6 +20,7 @@ from solo_hcsc.data.folders import (
 from solo_hcsc.data.images import SkipUnreadable
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.stored import stored_images
 from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.errors import UserError
 
@@ -34,6 +35,9 @@ _DOWNLOADED: dict[str, tuple[Any, dict[str, Any], dict[str, Any], str]] = {
 def validation_set(source: ImageSource, train_set: Dataset) -> Dataset | None:
     """Return labelled validation images, or None where there are none."""
     train_transform, transform = evaluation_transforms(source)
+    if source.is_stored:
+        unknown = source.no_labels or source.val_dir is None
+        return None if unknown else with_classes_of(train_set, stored_images(source, "val", transform))
     if not source.in_folders:
         return evaluation_sets(source, train_transform, transform)[1]
     if source.no_labels or source.val_dir is None:
@@ -45,6 +49,11 @@ def validation_set(source: ImageSource, train_set: Dataset) -> Dataset | None:
 
 def evaluation_sets(source: ImageSource, train_transform: Callable, val_transform: Callable) -> tuple[Dataset, Dataset]:
     """Return labelled training and validation images."""
+    if source.is_stored:
+        bank = listed(stored_images(source, "train", train_transform), source)
+        queries = stored_images(source, "val", val_transform)
+        refuse_single_class(bank)
+        return bank, with_classes_of(bank, queries)  # type: ignore[return-value]
     if source.in_folders:
         train_set = LabelledImages(source.folder("train"), train_transform, source.class_level)
         val_set = LabelledImages(source.folder("val"), val_transform, source.class_level)
@@ -59,6 +68,8 @@ def evaluation_sets(source: ImageSource, train_transform: Callable, val_transfor
 def one_split(source: ImageSource, split: str) -> Dataset:
     """Return the `train` or `val` images as centre crops with their labels; the other part need not be there."""
     _, transform = evaluation_transforms(source)
+    if source.is_stored:
+        return listed(stored_images(source, split, transform), source, split)
     if source.in_folders:
         folder = source.folder(split)
         bare = source.no_labels

@@ -1,13 +1,14 @@
 """Settings that choose images, and refusals of those that do not go together."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from solo_hcsc.data.augmentation import OWN_SIZE
 from solo_hcsc.data.source import DATASETS, IMAGENET_MEAN, IMAGENET_STD
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.files import check_readable
-from solo_hcsc.settings import NOT_NEGATIVE, ONE, POSITIVE, POSITIVE_SHARE, Setting, Settings
+from solo_hcsc.settings import NOT_NEGATIVE, ONE, POSITIVE, POSITIVE_SHARE, Bound, Setting, Settings
 
 SKIP_UNREADABLE = (
     "leave out images that cannot be read and list them at the end, instead of stopping at the first one; in training "
@@ -46,10 +47,16 @@ _LEVEL = "which folder is an image's class: 1, the first below `train_dir`, 2 th
 _NORMALISING = "for normalising (all but cifar, stl10 and imagenet)"
 IMAGES = (
     Setting("dataset", DATASETS, None, None, "which data set"),
-    Setting("data_dir", Path, Path("datasets"), None, "folder that holds the data sets"),
+    Setting(
+        "data_dir", Path, Path("datasets"), None, "folder that holds the data sets; for shards and hf, the data set"
+    ),
     Setting("train_dir", Path, None, None, "training images, below `data_dir`"),
     Setting("val_dir", Path, None, None, "validation images, below `data_dir`"),
     Setting("class_level", class_level, None, None, f"{_LEVEL}; 1 if not given"),
+    Setting(
+        "image_column", str, None, None, "column of the images in `dataset` hf; the only one of images if not given"
+    ),
+    Setting("label_column", str, None, None, "column of the labels in `dataset` hf; label if not given"),
     Setting("dali", bool, False, None, "decode and augment with NVIDIA DALI (folders and lists of images)"),
     Setting("dali_device", str, "gpu", None, "where DALI works: gpu or cpu"),
     Setting("image_backend", ("pil", "fast"), "pil", None, _BACKEND),
@@ -57,6 +64,30 @@ IMAGES = (
     Setting("skip_unreadable", bool, False, None, SKIP_UNREADABLE),
     Setting("mean", float, list(IMAGENET_MEAN), None, f"channel means {_NORMALISING}"),
     Setting("std", float, list(IMAGENET_STD), POSITIVE, f"channel deviations {_NORMALISING}"),
+)
+PACKING = (
+    Setting("folder", Path, None, None, "a folder of images, in class folders or not, in train/ and val/ or not"),
+    Setting("out", Path, None, None, "the folder of the shards, new or empty"),
+    Setting(
+        "shorter_side",
+        int,
+        None,
+        ONE,
+        "make larger images this size in pixels, as JPEG; all stay as they are if not given",
+    ),
+    Setting("quality", int, 95, Bound(lambda value: 1 <= value <= 100, "must be from 1 to 100"), "of JPEG, for those"),
+    Setting("images_per_shard", int, None, ONE, "a 64th of the images, from 256 to 10,000, if not given"),
+    Setting("shuffle", bool, False, None, "mix the images, for who reads shards from front to back"),
+    Setting("class_level", class_level, None, None, f"{_LEVEL.replace('`train_dir`', 'the images')}; 1 if not given"),
+    Setting("no_labels", bool, False, None, "class folders are no labels"),
+    Setting("skip_unreadable", bool, False, None, "leave out images that cannot be read, and list them"),
+    replace(WORKERS, help="processes that read images; as many as there are cores, at most 8, if not given"),
+)
+INDEXING = (
+    Setting("folder", Path, None, None, "a folder of shards, or one that has them in train/ and val/"),
+    Setting("label_key", str, None, None, "the key of KEY.json that has the label: label, cls or class if not given"),
+    Setting("check", bool, False, None, "compare the shards with their checksums; write nothing"),
+    replace(WORKERS, help="processes that read shards; as for `pack`"),
 )
 _LIST = (
     "a file that names the training images to take, one path in each line, as `curate` writes it; paths below the "

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from solo_hcsc.data.digits import lay_out_digits
+from solo_hcsc.data.shards import TAR, Shards, find_shards, holds_shards
+from solo_hcsc.data.tables import PARQUET, check_columns, columns_of, find_tables, holds_tables, label_column
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.extras import require
-from solo_hcsc.files import check_readable
+from solo_hcsc.files import check_folder_to_write, check_readable
 from solo_hcsc.progress import say
 from solo_hcsc.settings import Settings, take
 
-DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits")
+DATASETS = ("cifar10", "cifar100", "stl10", "imagenet", "imagenet100", "custom", "digits", "shards", "hf")
 
+STORED = ("shards", "hf")  # whose images are no files of their own
 FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
 _OWN_SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96}  # of the images themselves, in pixels
 _LARGEST = 65_535  # pixels, of a JPEG
-_NAMED_FOLDERS = ("custom", "imagenet", "imagenet100")  # whose folders a user may name
+_NAMED_FOLDERS = ("custom", "imagenet", "imagenet100", *STORED)  # whose folders a user may name
 # What solo-learn normalises by: the deviation of red is its own, 0.228.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
 _CIFAR = ((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261))
@@ -42,6 +45,8 @@ DEFAULTS: dict[str, Any] = {
     "std": [*IMAGENET_STD],
     "no_labels": False,
     "class_level": None,
+    "image_column": None,
+    "label_column": None,
     "train_list": None,
 }
 ClassLevel = int | str | None  # which folder is an image's class: from 1, or "leaf"; the first one for None
@@ -61,6 +66,8 @@ class ImageSource:
     no_labels: bool = False
     class_level: ClassLevel = None
     image_backend: str = "pil"  # what decodes and transforms images: Pillow, or `data.fast_views`
+    image_column: str | None = None  # of a table
+    label_column: str | None = None
     train_list: Path | None = None  # a file that names the training images to take, of all in their folder
     whole: bool = False  # look at the whole of each image, as the run did that these are seen by
 
@@ -87,7 +94,7 @@ class ImageSource:
             raise UserError("`dataset` is missing, and no args.json beside the checkpoint has it; give the data set")
         names = ["crop_size", "mean", "std"]
         if dataset == trained.get("dataset"):
-            names += ["data_dir", "class_level"]
+            names += ["data_dir", "class_level", "image_column", "label_column"]
             names += ["train_dir", "val_dir"] if dataset in _NAMED_FOLDERS else []
         untyped = [name for name in names if name not in flags.typed and trained.get(name) is not None]
         source = cls.of_flags(flags, dataset=recorded("dataset", dataset))
@@ -105,17 +112,29 @@ class ImageSource:
     @classmethod
     def of_folder(cls, flags: Settings, trained: Mapping[str, Any], tell: bool = True) -> "ImageSource":
         """Return the images of a folder, `data_dir` itself, seen as the run with the flags `trained` saw its own."""
-        check_folder("data_dir", flags.data_dir)
+        stored = stored_kind(flags.data_dir)
+        if stored is None:
+            check_folder("data_dir", flags.data_dir)
         is_cifar = str(trained.get("dataset")).startswith("cifar")
         colours = {name: [*values] for name, values in zip(("mean", "std"), _CIFAR, strict=True)} if is_cifar else {}
         seen = {name: trained[name] for name in ("crop_size", "mean", "std") if name in trained}
-        found = cls.of_run(flags.but(dataset="custom", train_dir=Path()), seen | colours, tell)
+        given: dict[str, Any] = {"dataset": "custom", "train_dir": Path()} if stored is None else {"dataset": stored}
+        if stored == "hf":
+            columns = columns_of(flags.data_dir / parts_in(flags.data_dir, stored)[0])
+            untyped = {name: trained.get(name) for name in ("image_column", "label_column") if name not in flags.typed}
+            given |= {name: column for name, column in untyped.items() if column in columns}
+        found = cls.of_run(flags.but(**given), seen | colours, tell)
         return replace(found, whole=was_seen_whole(trained))
 
     @property
     def in_folders(self) -> bool:
         """Return whether the images are in folders, one for each class, rather than read by torchvision's own class."""
         return self.dataset in FOLDERS or (self.dataset == "cifar10" and self._has_pictures(self.train_dir))
+
+    @property
+    def is_stored(self) -> bool:
+        """Return whether the images are in shards or in a table."""
+        return self.dataset in STORED
 
     @property
     def seen_whole(self) -> bool:
@@ -150,7 +169,7 @@ class ImageSource:
         """Fill in the folders and refuse missing ones; digits are written if they are not there."""
         if self.class_level is not None and not self.in_folders and self.dataset != "cifar10":
             raise UserError(f"`class_level`: `dataset` {self.dataset} is not in folders; leave it out")
-        if self.train_list is not None and not self.in_folders:
+        if self.train_list is not None and not (self.in_folders or self.is_stored):
             raise UserError(f"`train_list`: `dataset` {self.dataset} is not in folders; leave it out")
         if self.train_list is not None:
             check_readable(self.train_list, f"`train_list` {self.train_list}", "give a list as `curate` writes it")
@@ -160,10 +179,34 @@ class ImageSource:
             for split, folder in (("train", train_dir), ("val", val_dir)):
                 if folder is not None:
                     check_folder(f"{split}_dir", source.folder(split))
+        if source.is_stored:
+            for split, folder in (("train", train_dir), ("val", val_dir)):
+                if folder is not None:
+                    source.find_stored(split)
         return source
 
+    def find_stored(self, split: str) -> Shards | None:
+        """Find the shards of a split; refuse what is missing or not whole. Of a table, only its columns are checked."""
+        named = getattr(self, f"{split}_dir") != Path()
+        if self.dataset == "shards":
+            return find_shards(self.folder(split), f"{split}_dir" if named else "data_dir")
+        find_tables(self.folder(split), f"{split}_dir" if named else "data_dir")
+        check_columns(self.folder(split), image_column=self.image_column, label_column=self.label_column)
+        return None
+
+    def has_labels(self, split: str) -> bool:
+        """Return whether the stored images of a split have labels."""
+        found = self.find_stored(split)
+        if found is None:
+            return label_column(self.folder(split), self.label_column) is not None
+        return found.classes is not None
+
     def labelled(self) -> "ImageSource":
-        """Return the same; refuse folders that have no class folders."""
+        """Return the same; refuse images that have no labels."""
+        if self.is_stored and not self.no_labels:
+            for split, folder in (("train", self.train_dir), ("val", self.val_dir)):
+                if folder is not None and not self.has_labels(split):
+                    raise UserError(f"{self.folder(split)}: its images have no labels; add `no_labels`")
         if self.in_folders and not self.no_labels:
             for split, folder in (("train", self.train_dir), ("val", self.val_dir)):
                 if folder is not None:
@@ -189,6 +232,12 @@ class ImageSource:
             except OSError as error:
                 raise UserError(f"`data_dir` {self.data_dir}: cannot write digits there: {error.strerror}") from error
             return Path("digits/train"), Path("digits/val")
+        if self.is_stored:
+            train, val = parts_in(self.data_dir, self.dataset)
+            train_dir, val_dir = self.train_dir or train, self.val_dir or (None if self.train_dir else val)
+            if val_dir is None and needs_val:
+                raise UserError(f"`dataset` {self.dataset} needs `val_dir` here, below `data_dir`")
+            return train_dir, val_dir
         made = Path("cifar10/train"), Path("cifar10/test")  # by scripts/data/cifar10.sh
         named = self.train_dir or self.val_dir
         if (
@@ -256,6 +305,25 @@ def splits_in(folder: Path) -> tuple[Path, Path | None]:
     return Path("train"), Path("val") if "val" in below else None
 
 
+def stored_kind(where: Path) -> str | None:
+    """Return `shards` or `hf` for a folder or a pattern that is one of these; None for others."""
+    if where.suffix == TAR or (where.is_dir() and holds_shards(where)):
+        return "shards"
+    return "hf" if where.suffix == PARQUET or (where.is_dir() and holds_tables(where)) else None
+
+
+def parts_in(where: Path, dataset: str) -> tuple[Path, Path | None]:
+    """Return where the training and validation images of shards or of a table are, below their folder."""
+    found = []
+    for names in (("train",), ("val", "validation")):
+        folders = [Path(name) for name in names if (where / name).is_dir()]
+        files = [
+            Path(f"{name}*{PARQUET}") for name in names if dataset == "hf" and any(where.glob(f"{name}*{PARQUET}"))
+        ]
+        found.append(next(iter((*folders, *files)), None))
+    return found[0] or Path(), found[1] if found[0] else None
+
+
 def was_seen_whole(trained: Mapping[str, Any]) -> bool:
     """Return whether a run saw the whole of its images; an exported file says how it resizes them."""
     return trained.get("dataset") in _OWN_SIZES or isinstance(trained.get("resize"), list)
@@ -268,6 +336,8 @@ def recorded(name: str, value: Any) -> Any:
         "dataset": value in (*DATASETS, "voc07", "places205", "cub"),
         "crop_size": bool(numbers) and all(isinstance(side, int) and 0 < side <= _LARGEST for side in numbers),
         "class_level": value == "leaf" or (isinstance(value, int) and value > 0),
+        "image_column": isinstance(value, str),
+        "label_column": isinstance(value, str),
     }
     colours = len(numbers) == 3 and all(isinstance(one, int | float) for one in numbers)
     if not valid.get(name, isinstance(value, str) if name.endswith("_dir") else colours):
@@ -279,19 +349,33 @@ def recorded(name: str, value: Any) -> Any:
 
 def framework_name(dataset: str) -> str:
     """Return solo-learn's name of a data set: digits is a folder of images like any other."""
-    return "custom" if dataset == "digits" else dataset
+    return "custom" if dataset in ("digits", *STORED) else dataset
 
 
 def check_folder(name: str, path: Path) -> None:
-    """Refuse a folder that is not there, cannot be read or is empty; `name` is the argument that gives it."""
+    """Refuse a folder that is not there, cannot be read or is empty.
+
+    `name`: the argument that gives it; empty for one that has no name.
+    """
+    named = f"`{name}`: " if name else ""
     if not path.exists():
         also = "" if name == "data_dir" else f" and `{name}`"
-        raise UserError(f"`{name}`: {path} does not exist; check `data_dir`{also}")
+        raise UserError(f"{named}{path} does not exist; " + (f"check `data_dir`{also}" if name else "give a folder"))
     if not path.is_dir():
-        raise UserError(f"`{name}`: {path} is a file; give a folder of images")
+        raise UserError(f"{named}{path} is a file; give a folder of images")
     try:
         empty = not any(path.iterdir())
     except OSError as error:
-        raise UserError(f"`{name}`: {path} cannot be read ({error.strerror}); give a folder of images") from error
+        raise UserError(f"{named}{path} cannot be read ({error.strerror}); give a folder of images") from error
     if empty:
-        raise UserError(f"`{name}`: {path} is empty; give a folder of images")
+        raise UserError(f"{named}{path} is empty; give a folder of images")
+
+
+def check_packing(settings: Settings) -> None:
+    """Refuse folders that cannot be read or written."""
+    check_folder("", settings.folder)
+    check_folder_to_write(settings.out)
+    if settings.out.resolve().is_relative_to(settings.folder.resolve()):
+        raise ArgumentError(f"`out` {settings.out}: is among the images; give a folder outside of {settings.folder}")
+    if settings.no_labels and settings.class_level is not None:
+        raise ArgumentError("`no_labels`: `class_level` says which folders are the classes; leave one of the two out")

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 from solo_hcsc.data.folders import BareImages, class_of, files_and_labels, labels_of, without
 from solo_hcsc.data.images import Skipped, as_rgb
 from solo_hcsc.data.source import ClassLevel
+from solo_hcsc.data.stored import StoredImages
 from solo_hcsc.data.views import View
 from solo_hcsc.errors import ArgumentError, on_one_line
 
@@ -77,16 +78,20 @@ def images_in_folder(dataset: BareImages, class_level: ClassLevel = None, no_lab
 def images_of(dataset: Any, split: str = "images") -> ImageSet:
     """Take a data set of (image, label); its images are called by their files, or by numbers such as `train/0`."""
     count = len(dataset)
+    if isinstance(dataset, StoredImages):
+        paths = [on_one_line(name) for name in dataset.names()]
+        labels = np.array(dataset.targets, "int64") if dataset.labelled else None
+        return ImageSet(dataset, paths, labels, tuple(dataset.classes))
     if hasattr(dataset, "samples") or isinstance(dataset, BareImages):
         root = str(dataset.root)
         paths = [on_one_line(os.path.relpath(file, root)) for file in files_and_labels(dataset)[0]]
     else:
         paths = [f"{split}/{number}" for number in range(count)]
     classes = tuple(map(str, getattr(dataset, "classes", ())))
-    labels = labels_of(dataset)
-    if len(labels) == count and not isinstance(dataset, BareImages):
-        classes = classes or tuple(map(str, range(max(labels) + 1)))
-        return ImageSet(dataset, paths, np.array(labels, "int64"), classes)
+    known = labels_of(dataset)
+    if len(known) == count and not isinstance(dataset, BareImages):
+        classes = classes or tuple(map(str, range(max(known) + 1)))
+        return ImageSet(dataset, paths, np.array(known, "int64"), classes)
     return ImageSet(dataset, paths, None, classes, collects=not isinstance(dataset, BareImages))
 
 

@@ -57,6 +57,7 @@ class Analysed:
         frozen = Frozen(run, source.crop_size[0], features, accelerator)
         dataset: Any = one_split(source, split)
         files = _files_below(source.folder(split), dataset) if source.in_folders else None
+        files = dataset.names() if source.is_stored else files
         tree = run.tree
         if source.no_labels:
             description = describe_data(source, None, (), **{split: len(dataset)})

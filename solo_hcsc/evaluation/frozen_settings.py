@@ -231,6 +231,18 @@ def check_curating(settings: Settings) -> None:
     check_folder_to_write(settings.out.parent)
 
 
+def check_checked(settings: Settings) -> None:
+    """Refuse a check without a folder, with two kinds of features, or with no place for its files."""
+    if settings.data_dir is None:
+        raise ArgumentError("`data_dir` is missing: the folder of images to check")
+    if settings.pretrained_feature_extractor is not None:
+        check_frozen(settings)
+        if settings.embeddings is not None:
+            raise ArgumentError("`embeddings`: a run or weights make them; leave out one of the two")
+    if settings.out is not None:
+        check_folder_to_write(settings.out)
+
+
 def check_fewlabels(settings: Settings) -> None:
     """Refuse a folder that cannot be written, too."""
     check_frozen(settings)

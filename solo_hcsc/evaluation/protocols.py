@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, TRAIN_LIST
+from solo_hcsc.data.source import stored_kind
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError
@@ -193,7 +194,8 @@ def folders(train: Any, val: Any) -> dict[str, Any]:
     if train is None or val is None:
         raise ArgumentError("`train` and `val`: give both, or neither for the images of the run")
     paths = [Path(one).absolute() for one in (train, val)]
-    return {"dataset": "custom", "data_dir": paths[0].parent, "train_dir": paths[0], "val_dir": paths[1]}
+    dataset = stored_kind(paths[0]) or "custom"
+    return {"dataset": dataset, "data_dir": paths[0].parent, "train_dir": paths[0], "val_dir": paths[1]}
 
 
 def check_linear(settings: Settings) -> None:

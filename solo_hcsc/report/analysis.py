@@ -16,7 +16,7 @@ import numpy as np
 
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
-from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.source import ImageSource, stored_kind
 from solo_hcsc.encoders.recorded import find_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.evaluation.analysed import Analysed
@@ -122,7 +122,8 @@ def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None,
         >>> analyse("trained_models/hcsc").save("pictures")  # doctest: +SKIP
         PosixPath('pictures/analysis.json')
     """
-    own = {} if images is None else {"dataset": "custom", "data_dir": images, "train_dir": "."}
+    dataset = "custom" if images is None else stored_kind(Path(images)) or "custom"
+    own = {} if images is None else {"dataset": dataset, "data_dir": images, "train_dir": "."}
     given = plain({"pretrained_feature_extractor": run, **own, **settings})
     return analyse_as(settle("analyse", given), invocation("analyse", given))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from solo_hcsc.data.source import STORED
 from solo_hcsc.data.views import View
 from solo_hcsc.encoders.export import Exportable, Exported
 from solo_hcsc.encoders.formats import HUB
@@ -80,9 +81,9 @@ def _epochs(done: int | None, asked: Any) -> str | None:
 
 def _data(trained: Mapping[str, Any]) -> str | None:
     """Return the data set's name; for folders, their last parts."""
-    if trained.get("dataset") != "custom":
+    if trained.get("dataset") not in ("custom", *STORED):
         return trained.get("dataset")
-    return f"custom: {Path(str(trained.get('data_dir'))).name}/{trained.get('train_dir')}"
+    return f"{trained['dataset']}: {Path(str(trained.get('data_dir'))).name}/{trained.get('train_dir')}"
 
 
 def _resize(view: View) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from io import BytesIO
@@ -27,6 +27,7 @@ from torch.utils.data import Dataset, Subset
 from solo_hcsc.data.folders import BareImages, short_names, with_transform
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
+from solo_hcsc.data.stored import stored_images
 from solo_hcsc.encoders.embedding import Embeddings, Origin
 from solo_hcsc.encoders.table import placed
 from solo_hcsc.errors import ArgumentError, on_one_line
@@ -165,6 +166,10 @@ def _dataset(embeddings: Embeddings, folder: str | Path | None) -> Dataset:
     if below is not None:
         listed = BareImages(below, str).images
         files = {on_one_line(os.path.relpath(file, below)): file for file in listed}
+    elif source is not None and source.is_stored and embeddings.origin is not None:
+        dataset: Any = stored_images(replace(source, no_labels=True), embeddings.origin.split, str)
+        places = {on_one_line(name): number for number, name in enumerate(dataset.names())}
+        return Subset(dataset, [places[path] for path in embeddings.paths])
     elif source is not None and embeddings.origin is not None:
         numbers = [int(path.rpartition("/")[2]) for path in embeddings.paths]
         return Subset(one_split(source, embeddings.origin.split), numbers)

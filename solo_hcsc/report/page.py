@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from solo_hcsc.data.source import STORED
 from solo_hcsc.errors import UserError
 from solo_hcsc.files import write_whole
 from solo_hcsc.report import curves, figures, sheets, svg, templating
@@ -195,7 +196,8 @@ def _facts(comparison: Comparison) -> Iterable[tuple[str, str]]:
     settings = comparison.settings
     for name, label in (("dataset", "data"), ("encoder", "encoder")):
         if name in settings:
-            value = settings.get("data_dir", "custom") if settings[name] == "custom" else settings[name]
+            of_folder = settings[name] in ("custom", *STORED)
+            value = settings.get("data_dir", settings[name]) if of_folder else settings[name]
             yield label, _value(value)
     epochs = sorted({row.cost.epochs for row in comparison.rows if row.cost.epochs is not None})
     if epochs:

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from solo_hcsc.data.source import STORED
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.evaluation import paper
 from solo_hcsc.files import write_whole
@@ -289,7 +290,7 @@ def _data(result: Mapping[str, Any]) -> str:
     """Return the data set; for folders, their name and that of the split's folder."""
     data = result.get("data", {})
     folder = data.get(f"{_split(result)}_dir")
-    if result["dataset"] not in ("custom", "voc") or folder is None:
+    if result["dataset"] not in ("custom", "voc", *STORED) or folder is None:
         return result["dataset"]
     return f"{Path(data['data_dir']).name}/{folder}"
 

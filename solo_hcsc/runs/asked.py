@@ -45,7 +45,7 @@ def resolve(flags: Settings) -> Settings:
         known["pretrained_feature_extractor"] = Path(record["what"])
         return _with(flags.but(**{name: value for name, value in known.items() if name != "what"}), saved=what)
     names_images = bool(asked.typed & {"data_dir", "dataset", "train_dir"})
-    if not names_images and what is not None and not is_auto(what) and _is_images(what):
+    if not names_images and what is not None and not is_auto(what) and is_images(what):
         flags, what = flags.but(data_dir=what), None
     elif not names_images and is_auto(what):
         raise UserError("give a folder of images, or what embeds them: a run, a file of weights or timm/NAME")
@@ -81,7 +81,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     return {name: Path(value) if name in _PATHS else value for name, value in settings.items()}
 
 
-def _is_images(folder: Path) -> bool:
+def is_images(folder: Path) -> bool:
     """Return whether this is a folder of images rather than of a run; refuse one that is neither or both."""
     if not folder.is_dir() or is_hub_folder(folder):
         return False

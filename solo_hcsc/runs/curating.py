@@ -13,6 +13,7 @@ from solo_hcsc.data.images import list_images
 from solo_hcsc.encoders.table import Embeddings
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.hcsc.vectors import as_vectors
+from solo_hcsc.runs.treed import grouped
 from solo_hcsc.settings import Settings
 from solo_hcsc.trees.balancing import levels_by_name
 from solo_hcsc.trees.curating import Curated, curate
@@ -70,7 +71,8 @@ def curate_files(found: Embeddings, files: Sequence[str] | None, settings: Setti
         found,
         settings.keep,
         settings.way,
-        clusters=_clusters(found, settings.tree),
+        levels=settings.levels,
+        clusters=_clusters(found, settings),
         duplicates=duplicates,
         same=same,
         outliers=settings.outliers or None,
@@ -78,16 +80,21 @@ def curate_files(found: Embeddings, files: Sequence[str] | None, settings: Setti
         seed=settings.seed,
     )
     source = None if found.origin is None else found.origin.source
+    if source is not None and source.is_stored:
+        return replace(result, unreadable=tuple(on_one_line(one.path) for one in found.skipped))
     if source is None or not source.in_folders or found.origin is None:
         return result
     root = source.folder(found.origin.split)
     return replace(result, unreadable=tuple(on_one_line(os.path.relpath(one.path, root)) for one in found.skipped))
 
 
-def _clusters(found: Embeddings, tree: str) -> np.ndarray | None:
+def _clusters(found: Embeddings, settings: Settings) -> np.ndarray | None:
     """Return the clusters of another tree than one of the features: the run's own, or one in a folder."""
-    if tree == "features":
+    tree = settings.tree
+    if settings.levels or (tree == "features" and vars(settings).get("saved") is None):
         return None
+    if tree == "features":
+        return grouped(found, settings).clusters
     if tree == "run":
         if found.clusters is None:
             raise ArgumentError("`tree` run: these embeddings are of no run with a tree; leave it out")

@@ -48,7 +48,7 @@ def find_images(settings: Settings, *splits: str) -> tuple[RunFiles, ImageSource
 
 def check_splits(source: ImageSource, *splits: str) -> None:
     """Refuse folders that are not there."""
-    if source.in_folders and source.dataset != "digits":  # which are written when they are read
+    if (source.in_folders or source.is_stored) and source.dataset != "digits":  # which are written when they are read
         for split in splits:
             source.with_split(split)
 
@@ -56,12 +56,14 @@ def check_splits(source: ImageSource, *splits: str) -> None:
 def choose_labels(source: ImageSource, flags: Settings, trained: Mapping[str, Any]) -> ImageSource:
     """Return the images of the split, without labels where there are none or none are wanted; say so."""
     located = source.with_split(flags.split)
-    if flags.no_labels and not located.in_folders:
+    if flags.no_labels and not located.in_folders and not located.is_stored:
         raise UserError(f"`no_labels`: `dataset` {source.dataset} is not read from folders; leave it out")
     if flags.no_labels and flags.class_level is not None:
         raise UserError("`no_labels`: `class_level` says which folders are the classes; leave one of the two out")
     if flags.no_labels:
         why = "`no_labels`"
+    elif located.is_stored and not located.has_labels(flags.split):
+        why = f"{located.folder(flags.split)} has none"
     elif "class_level" in flags.typed or not located.in_folders:
         return located
     elif not class_folders(located.folder(flags.split)):

@@ -6,6 +6,7 @@ import glob
 import json
 import math
 import platform
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,6 +17,7 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from solo_hcsc.data.source import STORED
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.files import read_json, try_writing, write_whole
 from solo_hcsc.tables import data_frame, score, table
@@ -168,7 +170,10 @@ def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Pat
 
 def beside(checkpoint: Path, evaluation: str, dataset: str, data_dir: Any = None) -> Path:
     """Return the file of a checkpoint's result."""
-    data = f"custom-{Path(data_dir).resolve().name}" if dataset == "custom" else dataset
+    name = Path(data_dir or "").resolve().name
+    if dataset in STORED:  # of which a pattern may be the name
+        name = re.sub(r"[^\w.-]+", "_", name)
+    data = f"{dataset}-{name}" if dataset in ("custom", *STORED) else dataset
     return checkpoint.parent / f"{evaluation}-{data}-{checkpoint.stem}.json"
 
 

@@ -13,6 +13,7 @@ from solo_hcsc.data.folders import BareImages, listed, tell_listing
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.source import DEFAULTS, ClassLevel, ImageSource
+from solo_hcsc.data.stored import stored_images
 from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.encoders.at_hand import is_auto
 from solo_hcsc.encoders.checkpoints import Checkpoint, open_checkpoint
@@ -207,6 +208,9 @@ class Run:
                 tell_listing(dataset)
                 dataset = listed(dataset, images, split)
                 found = images_in_folder(dataset, images.class_level, images.no_labels)
+            elif images.is_stored:
+                stored = stored_images(images, split, evaluation_transforms(images)[1], partly=True)
+                found = images_of(listed(stored, images, split))
             else:
                 found = images_of(one_split(images, split), split)
         else:

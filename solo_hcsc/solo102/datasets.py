@@ -12,6 +12,7 @@ from torchvision import transforms
 from solo_hcsc.data.folders import ImagesWithoutLabels, LabelledImages, fraction, listed, tell_listing
 from solo_hcsc.data.sets import download_folder, downloading
 from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.stored import stored_images
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,11 @@ class Augmentation:
 
 def pretraining_set(source: ImageSource, transform: Callable, share: float, seed: int) -> Dataset:
     """Return the augmented training images, or a seeded share of them, as (index, crops, label)."""
-    if source.no_labels:
-        dataset: Dataset = ImagesWithoutLabels(source.folder("train"), transform)
-        tell_listing(dataset)  # type: ignore[arg-type]
+    if source.is_stored:
+        dataset: Dataset = listed(stored_images(source, "train", transform, indexed=True), source)
+    elif source.no_labels:
+        dataset = ImagesWithoutLabels(source.folder("train"), transform)
+        tell_listing(dataset)
         dataset = listed(dataset, source)
     elif source.in_folders:
         indexed = pretrain_dataloader.dataset_with_index(LabelledImages)

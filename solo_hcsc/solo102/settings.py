@@ -42,6 +42,8 @@ def pretraining_settings(
         resolved.min_scale = resolved.min_scale * len(resolved.num_crops_per_aug)
     additional_setup_pretrain(resolved)
     settings = vars(resolved) | {"dataset": source.dataset}
+    if source.is_stored:
+        settings["num_classes"] = 1  # counted when the images are opened
     if source.dataset in ("custom", "digits"):
         settings["num_classes"] = 1 if source.no_labels else len(class_folders(source.folder("train")))
     if flags.encoder.startswith(TIMM):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.data.source import DATASETS, check_folder
+from solo_hcsc.data.source import DATASETS, STORED, check_folder
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.settings import Settings
 from solo_hcsc.study.job import plain
@@ -101,8 +101,9 @@ def check_test_images(test_dir: Path | None, first: Settings) -> None:
     """Refuse test images that are not there; `first`: the settings of the first row."""
     if test_dir is None:
         return
-    if first.dataset != "custom":
+    if first.dataset not in ("custom", *STORED):
         raise ArgumentError(
-            f"`test_dir` {test_dir}: is for `dataset` custom; {first.dataset} has test images of its own"
+            f"`test_dir` {test_dir}: is for `dataset` custom, shards and hf; {first.dataset} has test images of its own"
         )
-    check_folder("test_dir", first.data_dir / test_dir)
+    if first.dataset == "custom":
+        check_folder("test_dir", first.data_dir / test_dir)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from solo_hcsc.data.sets import one_split
-from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.source import STORED, ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.progress import say
 from solo_hcsc.study.asked import EVALUATIONS, Evaluations, refuse_repeated, rows_of, settings_of_data
@@ -85,7 +85,7 @@ def prepare_search(
 ) -> EqualSearch:
     """Prepare so many trials of each method; refuse those that held-out training images would not judge."""
     first = rows[0].settings
-    if first.dataset != "custom" or request.test_dir is None:
+    if first.dataset not in ("custom", *STORED) or request.test_dir is None:
         raise ArgumentError(
             "`search`: settings are chosen by held-out training images; give them as `val_dir` of `dataset` custom, "
             "and other images as `test_dir` to judge the winners"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from solo_hcsc.data.folders import fingerprint
 from solo_hcsc.data.sets import one_split
-from solo_hcsc.data.source import ImageSource
+from solo_hcsc.data.source import STORED, ImageSource
 from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.evaluation.budgets import drawn_from
 from solo_hcsc.evaluation.frozen_settings import FEWEST_TO_ANALYSE
@@ -68,7 +68,7 @@ def checked(name: str, settings: Mapping[str, Any]) -> CheckedRow:
     with naming(name):
         found = Job("pretrain", settings).settle()
         source = ImageSource.of_flags(found).located(needs_val=True)
-        if source.in_folders:  # others are never too few, and may have to be downloaded
+        if source.in_folders or source.is_stored:  # others are never too few, and may have to be downloaded
             images = round(training_images(source) * found.data_fraction)
             if images < found.batch_size and "batch_size" not in found.typed:
                 settings["batch_size"] = max(1, images // 4)
@@ -107,7 +107,7 @@ def shared_plan(request: Request, rows: Sequence[CheckedRow]) -> dict[str, Any]:
         settings["test_dir"] = str(request.test_dir)
     return {
         "kind": request.kind,
-        "data": first.data_dir.name if first.dataset == "custom" else first.dataset,
+        "data": first.data_dir.name if first.dataset in ("custom", *STORED) else first.dataset,
         "out": request.out,
         "seeds": request.seeds,
         "variants": variants,
@@ -119,14 +119,14 @@ def shared_plan(request: Request, rows: Sequence[CheckedRow]) -> dict[str, Any]:
 def check_images(out: Path, first: Settings) -> None:
     """Refuse other images than those of the folder's runs, before any training."""
     source = ImageSource.of_flags(first).located(needs_val=True)
-    if source.in_folders:  # others are always the same
+    if source.in_folders or source.is_stored:  # others are always the same
         check_same_images(out, fingerprint(one_split(source, "train"), source.folder("train")))
 
 
 def evaluations_of(request: Request, first: Settings) -> list[Evaluation]:
     """Return the evaluations of each run, on the images it was pretrained on; refuse what cannot be."""
     source = ImageSource.of_flags(first).located(needs_val=True)
-    images = training_images(source) if source.in_folders else MANY
+    images = training_images(source) if source.in_folders or source.is_stored else MANY
     shared: dict[str, Any] = {"num_workers": first.num_workers}  # all else is as in pretraining
     if request.test_dir is not None:
         shared["val_dir"] = request.test_dir

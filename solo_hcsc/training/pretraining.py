@@ -263,7 +263,7 @@ def initial_encoder(asked: Settings, settings: Mapping[str, Any], source: ImageS
     say(taken)
     for name, value in (timm_colours(asked.encoder) if asked.init_weights == "timm" else {}).items():
         differs = any(abs(a - b) > 0.01 for a, b in zip(value, getattr(source, name), strict=True))
-        if differs and source.dataset == "custom":
+        if differs and (source.dataset == "custom" or source.is_stored):
             say(f"`{name}`: these weights were trained with {' '.join(map(str, value))}")
     return start
 
@@ -294,7 +294,8 @@ def prepare(job: Job) -> Work:
         raise UserError(f"`keep_best` {asked.keep_best} needs labelled validation images; give `val_dir`")
 
     settings = {**job.settings, "num_images": len(train_set)}  # type: ignore[arg-type]
-    if (source.dataset == "custom" or source.class_level is not None) and not source.no_labels:
+    of_any_classes = source.dataset == "custom" or source.is_stored or source.class_level is not None
+    if of_any_classes and not source.no_labels:
         settings["num_classes"] = classes_of(whole(train_set))
     true_labels = None
     if issubclass(method, HCSC) and settings["oracle_labels"]:
@@ -303,7 +304,7 @@ def prepare(job: Job) -> Work:
     else:
         batches_of(job, len(train_set))  # type: ignore[arg-type]
         settings |= suited(job, len(train_set))  # type: ignore[arg-type]
-    if source.in_folders:
+    if source.in_folders or source.is_stored:
         settings |= {"images": fingerprint(train_set, source.folder("train")), "background": BACKGROUND}
     crops = None
     if job.dali_device is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from solo_hcsc.data.augmentation import AUGMENTATIONS, pipelines
 from solo_hcsc.data.settings import check_label_hierarchy
-from solo_hcsc.data.source import ImageSource, check_folder, class_folders, splits_in
+from solo_hcsc.data.source import STORED, ImageSource, check_folder, class_folders, splits_in, stored_kind
 from solo_hcsc.encoders.names import ENCODERS, TIMM
 from solo_hcsc.encoders.recorded import newest_checkpoints
 from solo_hcsc.errors import ArgumentError, UserError
@@ -23,6 +23,8 @@ def completed(settings: Settings) -> Settings:
     """Fill in what was not given: the folders of images where only `data_dir` was, and the crops of two pipelines."""
     if settings.dataset is None:
         settings = _with_folders(settings)
+    if settings.dataset in STORED:
+        settings = _with_parts(settings)
     two_large = pipelines(settings) == 2 and len(set(settings.crop_size)) == 1
     if two_large and "num_crops_per_aug" not in settings.typed:  # as in solo-learn's files before that flag
         return settings.but(num_crops_per_aug=[1, 1])
@@ -36,6 +38,9 @@ def _with_folders(settings: Settings) -> Settings:
     """
     if "data_dir" not in settings.typed and settings.train_dir is None:
         raise ArgumentError("`data_dir` is missing: give a folder of images, or `dataset` NAME for a known data set")
+    stored = stored_kind(settings.data_dir)
+    if stored is not None:
+        return settings.but(dataset=stored)
     check_folder("data_dir", settings.data_dir)
     train_dir, val_dir = splits_in(settings.data_dir)
     if settings.train_dir is not None:
@@ -47,19 +52,28 @@ def _with_folders(settings: Settings) -> Settings:
     return found.but(no_labels=True)
 
 
+def _with_parts(settings: Settings) -> Settings:
+    """Name the training and the validation images of shards or of a table; without labels where there are none."""
+    source = ImageSource.of_flags(settings).located(needs_val=False)
+    settings = settings.but(train_dir=source.train_dir, val_dir=source.val_dir)
+    return settings if settings.no_labels or source.has_labels("train") else settings.but(no_labels=True)
+
+
 def tell_found(given: Settings, found: Settings) -> None:
     """Say which images `completed` found."""
-    if given.dataset is not None:
+    stored = found.dataset in STORED
+    if given.dataset is not None and not stored:
         return
     val = "" if found.val_dir is None else f", and of validation in {found.data_dir / found.val_dir}"
-    say(f"`dataset` custom: images in {found.data_dir / found.train_dir}{val}")
+    say(f"`dataset` {found.dataset}: images in {found.data_dir / found.train_dir}{val}")
     if found.no_labels and not given.no_labels:
-        say(f"without labels: {found.data_dir / found.train_dir} has no class folders")
+        told = "has none" if stored else "has no class folders"
+        say(f"without labels: {found.data_dir / found.train_dir} {told}")
 
 
 def check_early(settings: Settings) -> None:
     """Refuse wrong values, files and folders."""
-    if settings.dataset == "custom":
+    if settings.dataset in ("custom", *STORED):
         ImageSource.of_flags(settings).located(needs_val=False).labelled()
     check_request(settings)
     if settings.method == "hcsc":
@@ -103,8 +117,8 @@ def check_request(settings: Settings) -> None:
 
 
 def _check_data(settings: Settings) -> None:
-    if settings.no_labels and settings.dataset != "custom":
-        raise ArgumentError(f"`no_labels` is for `dataset` custom, not {settings.dataset}")
+    if settings.no_labels and settings.dataset not in ("custom", *STORED):
+        raise ArgumentError(f"`no_labels` is for `dataset` custom, shards and hf, not {settings.dataset}")
     if settings.no_labels and settings.knn_eval:
         raise ArgumentError("`knn_eval` needs labels, and `no_labels` says there are none; leave one out")
     if settings.keep_best == "val_knn_acc1" and not settings.knn_eval:
@@ -125,7 +139,8 @@ def _check_balance(settings: Settings) -> None:
         raise ArgumentError("`balance` tree: `overfit_batches` takes the same images in each epoch; leave out one")
     if settings.balance_tree is not None and not (settings.balance_tree / "tree.safetensors").is_file():
         raise ArgumentError(f"`balance_tree` {settings.balance_tree}: no tree.safetensors there; give a saved tree")
-    if settings.balance_tree is not None and not ImageSource.of_flags(settings).in_folders:
+    source = ImageSource.of_flags(settings)
+    if settings.balance_tree is not None and not (source.in_folders or source.is_stored):
         raise ArgumentError(f"`balance_tree`: `dataset` {settings.dataset} is not in folders; leave it out")
 
 

@@ -151,6 +151,7 @@ def curate(
     keep: int | float,
     way: str = "nearest",
     *,
+    levels: Sequence[int] | None = None,
     clusters: Any = None,
     duplicates: Duplicates | None = None,
     same: float = SAME,
@@ -169,6 +170,7 @@ def curate(
             .parquet file. Of a `Tree` whose leaves are clusters no duplicates and outliers are found.
         keep: how many, or which share of all; fewer are kept only where no more are left.
         way: which images of a bottom cluster: those `nearest` to its centre, `farthest` from it, or `random` ones.
+        levels: numbers of clusters at each level of a tree that is built, falling; from the data if not given.
         clusters: (N, L) the cluster of every image at each level of another tree, the bottom first; if not given, those
             of the `Tree`, or of one that is built of the features.
         duplicates: what `find_duplicates` found among the same images; if not given, images whose features are nearly
@@ -216,8 +218,11 @@ def curate(
         free[far] = False
     if not free.any():
         raise ArgumentError(f"`images`: none of the {count} is left; all are left out, as `left_out` says")
-    levels = as_clusters(clusters, count) if clusters is not None else _levels(points, tree, free, same_as, seed)
-    kept = _choose(points, levels, np.flatnonzero(free), wanted, way, seed)
+    if clusters is not None:
+        found = as_clusters(clusters, count)
+    else:
+        found = tree.levels if tree is not None else _levels(points, levels, free, same_as, seed)
+    kept = _choose(points, found, np.flatnonzero(free), wanted, way, seed)
     names = [str(number) for number in range(count)] if paths is None else paths
     reasons = [ENOUGH] * count
     for number, reason in gone.items():
@@ -230,10 +235,10 @@ def curate(
     return Curated(
         kept,
         tuple(reasons),
-        levels,
+        found,
         same_as,
-        _balance(whole, levels, same_as),
-        _balance(kept, levels, same_as),
+        _balance(whole, found, same_as),
+        _balance(kept, found, same_as),
         paths,
         tuple(on_one_line(one.path) for one in getattr(value, "skipped", ())),
     )
@@ -290,19 +295,19 @@ def _copies_in(duplicates: Duplicates, free: np.ndarray) -> np.ndarray:
     return found
 
 
-def _levels(points: np.ndarray, tree: Any, free: np.ndarray, same_as: np.ndarray, seed: int) -> np.ndarray:
-    """Return the clusters (N, L): duplicates and images that are left out have no say in the tree."""
-    if tree is not None:
-        return tree.levels
-    built = build_tree(points[free], seed=seed)
-    levels = np.empty((len(points), built.num_levels), dtype=np.int64)
-    levels[free] = built.levels
+def _levels(
+    points: np.ndarray, sizes: Sequence[int] | None, free: np.ndarray, same_as: np.ndarray, seed: int
+) -> np.ndarray:
+    """Return the clusters (N, L) in a new tree, in which duplicates and images that are left out have no say."""
+    built = build_tree(points[free], sizes, seed=seed)
+    found = np.empty((len(points), built.num_levels), dtype=np.int64)
+    found[free] = built.levels
     others = np.flatnonzero(~free & (same_as < 0))
     if len(others):
-        levels[others] = built.assign(points[others])
+        found[others] = built.assign(points[others])
     copies = np.flatnonzero(same_as >= 0)
-    levels[copies] = levels[same_as[copies]]
-    return levels
+    found[copies] = found[same_as[copies]]
+    return found
 
 
 def _choose(points: np.ndarray, levels: np.ndarray, left: np.ndarray, keep: int, way: str, seed: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.data.source import check_folder
-from solo_hcsc.evaluation.frozen_settings import CURATING, check_curating
+from solo_hcsc.evaluation.frozen_settings import CURATING, LEVELS, check_curating
 from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import Settings
 
@@ -51,7 +51,7 @@ def embedded(flags: Settings) -> tuple["Embeddings", list[str] | None]:
 
     opened = Run(files, flags.encoder, flags.encoder_args)
     embedder = prepare(opened, source, flags, flags.split, tree=flags.tree == "run")
-    found = compute(embedder, flags.but(skip_unreadable=source.in_folders))
+    found = compute(embedder, flags.but(skip_unreadable=source.in_folders or source.is_stored))
     return found, image_files(embedder, found)
 
 
@@ -60,14 +60,13 @@ def parse(argv: Sequence[str]) -> Settings:
         "curate",
         "Chooses images to train on: as many from every part of a tree, no two that show the same, no outliers and "
         "nothing broken, blank or tiny. Writes a list for `train_list`, and the reason for every image.",
-        "RUN [--data_dir FOLDER] --keep N --out LIST [flags], or without RUN: --embeddings FILE --keep N --out LIST",
+        "[WHAT] [--data_dir FOLDER] --keep N --out LIST [flags], or --embeddings FILE --keep N --out LIST [flags]",
     )
-    parser.change("pretrained_feature_extractor", nargs="?", required=False)
     group = parser.add_argument_group("choice")
     group.add_argument("--out", type=Path, metavar="LIST", required=True, help="the list; kept.txt has kept.csv beside")
     told = "features that are there already: .npy, .parquet with columns path and embedding, or a folder of `embed`"
     group.add_argument("--embeddings", type=Path, metavar="FILE", help=told)
-    add(group, *CURATING)
+    add(group, *CURATING, LEVELS)
     flags = parser.parse(argv)
     check_curating(flags)
     return flags

@@ -31,7 +31,7 @@ def next_command(folder: Path, source: ImageSource, has_tree: bool) -> str:
     if source.no_labels and has_tree:
         return shlex.join(["solo-hcsc", "explore", str(folder), "--out", str(folder / "explore")])
     words = ["solo-hcsc", "analyse" if source.no_labels else "knn", "--pretrained_feature_extractor", str(folder)]
-    alone = not source.no_labels and source.dataset == "custom" and source.val_dir is None
+    alone = not source.no_labels and (source.dataset == "custom" or source.is_stored) and source.val_dir is None
     return shlex.join([*words, *(["--val_dir", "LABELLED_IMAGES"] if alone else [])])
 
 

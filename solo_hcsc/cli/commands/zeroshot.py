@@ -51,7 +51,7 @@ def pretrained_on(trained: Mapping[str, Any], source: ImageSource) -> bool:
     """Return whether the pretraining run's flags name this data set; folders are compared by their path."""
     if trained.get("dataset") != source.dataset:
         return False
-    if source.dataset != "custom":
+    if source.dataset != "custom" and not source.is_stored:
         return True
     folder = Path(str(trained.get("data_dir")), str(trained.get("train_dir")))
     return folder.resolve() == source.folder("train").resolve()
@@ -63,7 +63,8 @@ def parse(argv: Sequence[str]) -> Settings:
         "KNN accuracy of a frozen encoder on a labelled data set that it was not pretrained on: CUB-200-2011 as it is "
         "distributed, or any other. Its training images are the bank, its test or validation images the queries.",
     )
-    parser.change("dataset", choices=(*DATASETS, "cub"), required=True, help="which data set")
+    choices = (*DATASETS, "cub")
+    parser.change("dataset", choices=choices, required=True, help=f"one of {', '.join(choices)}")
     flags = parser.parse(argv)
     check_features(flags)
     if flags.dataset == "cub" and (flags.train_dir or flags.val_dir):
