@@ -3,6 +3,7 @@
 Shapes: `N` images, `D` embedding size, `L` levels of a tree, `b` images of a batch.
 """
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +20,12 @@ from torch.utils.data import Subset
 
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.many_views import ManyViews
 from solo_hcsc.encoders.cache import Store, Writer, stamp_of
 from solo_hcsc.encoders.images import ImageSet
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.table import Embeddings, Origin, far_below
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.progress import say, watch
 from solo_hcsc.trees.neighbours import BLOCK
@@ -122,6 +124,19 @@ class Embedder:
 
         found = self.stream(loading, keep)
         return replace(found, vectors=vectors[0][:filled])
+
+    def of_views(self, views: int) -> "Embedder":
+        """Return what embeds several views of each image, one after the other in its row (see `ManyViews`).
+
+        Args:
+            views: random ones, beside the centre that comes first.
+        """
+        if not hasattr(self.images.dataset, "transform"):
+            raise ArgumentError("`images` are tensors, of which no views can be made: give files or PIL images")
+        dataset = copy.copy(self.images.dataset)
+        dataset.transform = ManyViews(self.encoder.view, views)
+        encoder = replace(self.encoder, module=_EachView(self.encoder.module))
+        return replace(self, origin=replace(self.origin, encoder=encoder), images=replace(self.images, dataset=dataset))
 
     def stream(self, loading: Loading, keep: Callable[[np.ndarray], None]) -> Embeddings:
         """Embed every image once, in order, and hand each batch of vectors (b, D) to `keep`.
@@ -243,6 +258,20 @@ class Embedder:
                     )
             yield rows, made, labels
         skipped += [replace(one, index=int(numbers[one.index])) for one in unread[told:]]
+
+
+class _EachView(nn.Module):
+    """Takes several views of each image (b, V, 3, H, W) to their features, side by side (b, V * D)."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        views = images.flatten(0, 1)
+        if views.device.type == "cpu" and views.shape[-1] >= CHANNELS_LAST_FROM:
+            views = views.contiguous(memory_format=torch.channels_last)
+        return self.encoder(views).float().reshape(len(images), -1)
 
 
 class _UnitLength(nn.Module):
