@@ -21,6 +21,7 @@ from torch.utils.data import Subset
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.data.many_views import ManyViews
+from solo_hcsc.encoders.adapter import Adapted, Adapter
 from solo_hcsc.encoders.cache import Store, Writer, stamp_of
 from solo_hcsc.encoders.images import ImageSet
 from solo_hcsc.encoders.loading import Encoder
@@ -148,7 +149,7 @@ class Embedder:
         labels: list[torch.Tensor] = []
         places: list[Places] = []
         for (vectors, *clustered), numbers in self._batches(loading, skipped):
-            keep(vectors)
+            keep(vectors if self._adapter is None else self._adapter(torch.from_numpy(vectors)).numpy())
             labels.append(numbers)
             if self.tree is not None:
                 places.append(_place(self.tree.hierarchy, torch.from_numpy(clustered[0])))
@@ -205,12 +206,18 @@ class Embedder:
             yield found, torch.full((len(rows),), -1)
 
     @cached_property
+    def _adapter(self) -> Adapter | None:
+        """Return the encoder's adapter, which is applied to the frozen features: those are what a cache keeps."""
+        module = self.encoder.module
+        return module.adapter.eval().requires_grad_(False) if isinstance(module, Adapted) else None
+
+    @cached_property
     def _parts(self) -> list[_Part]:
         """What makes the vectors, and if there is a tree those that it was made of.
 
         A tree whose encoder has the same weights as the other one makes no pass of its own.
         """
-        encoder = self.encoder.module.eval().to(self.device)
+        encoder = (self.encoder.module if self._adapter is None else self.encoder.module.encoder).eval().to(self.device)
         projector = None if self.projector is None else self.projector.eval().to(self.device)
         own = _Part("backbone" if projector is None else "projector", encoder, projector)
         if self.tree is None:

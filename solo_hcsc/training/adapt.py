@@ -10,7 +10,7 @@ import copy
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -38,7 +38,7 @@ from solo_hcsc.runs.run import Run, open_run
 from solo_hcsc.runs.treed import compute, prepare
 from solo_hcsc.settings import Setting, Settings, settle, take
 from solo_hcsc.training.adapt_settings import ADAPT, CHECKPOINT, check_adapt, is_adapted, with_splits
-from solo_hcsc.training.adapting import Recipe, fit_adapter
+from solo_hcsc.training.adapting import Recipe, epochs_for, fit_adapter
 from solo_hcsc.training.held_out import Held, Judged
 from solo_hcsc.trees.label_files import check_enough, read_labels
 
@@ -92,7 +92,7 @@ def adapt(
         out: the folder of the run that is written.
         val: a folder of held-out images; a tenth of `images` is held out if there is none.
         loss: `hcsc`, `infonce`, `swav`, or `none`, which leaves the principal components.
-        epochs: epochs to train; 40 if not given.
+        epochs: epochs to train; 40, and more of few images, if not given.
         **settings: any other setting of `solo-hcsc adapt` by name, such as `views=10` or `labels="some.csv"`.
 
     Returns:
@@ -145,16 +145,18 @@ def adapt_run(
         if len(views) != len(train):
             raise UserError("images changed while they were read; run this again")
         held, kept = hold_out(before, views, train, val, given_labels(settings, train), settings.seed)
-        recipe = take(Recipe, settings, epochs=settings.max_epochs, options=hcsc_options(settings))
-        say(f"training an adapter on {len(kept)} images, {settings.views} views of each, with loss {recipe.loss}")
+        epochs = settings.max_epochs or epochs_for(len(kept))
+        recipe = take(Recipe, settings, epochs=epochs, options=hcsc_options(settings))
+        say(f"training an adapter on {len(kept)} images for {epochs} epochs, with loss {recipe.loss}")
         frozen, best, after = fit(before, views[kept] if len(kept) < len(views) else views, recipe, held)
     adapted = after.beats(frozen)
     rows = [{"features": name, **one.measures} for name, one in (("frozen", frozen), ("adapted", after))]
     handed = "adapted" if adapted else "frozen"
     module = Adapted(encoder.module, best) if adapted else encoder.module
-    write_run(settings, encoder, module, embedder.origin.source or source, handed)
+    read = replace(embedder.origin.source or source, val_dir=source.val_dir)
+    write_run(settings, encoder, module, read, handed)
     run = open_run(settings.out)
-    data = describe_data(embedder.origin.source or source, None, train.skipped, train=len(train))
+    data = describe_data(read, None, train.skipped, train=len(train))
     columns = {"features": "features", **{name: HEADINGS[name] for name in frozen.measures}}
     told = {"handed_over": handed, "held_out": len(held.queries), "views": settings.views, **asdict(recipe)}
     result = Result(
@@ -230,8 +232,22 @@ def hold_out(
     return Held(views[kept, 0].float(), views[held, 0].float(), views[held, 1].float()), kept
 
 
-def fit(before: Adapter, views: torch.Tensor, recipe: Recipe, held: Held) -> tuple[Judged, Adapter, Judged]:
-    """Train an adapter, judged every few epochs; return how frozen features do, the best adapter, and how it does."""
+def fit(
+    before: Adapter,
+    views: torch.Tensor,
+    recipe: Recipe,
+    held: Held,
+    told: Callable[[int, Judged], None] = lambda done, judged: None,
+) -> tuple[Judged, Adapter, Judged]:
+    """Train an adapter, judged every few epochs; return how frozen features do, the best adapter, and how it does.
+
+    Args:
+        before: not trained yet.
+        views: (N, V + 1, P) of the images to train on.
+        recipe: how.
+        held: the images that judge.
+        told: called with the number of epochs and what was judged.
+    """
     frozen = held.judge(lambda points: points)
     best = [(before, held.judge(before.beside))]
     misses = 0
@@ -241,6 +257,7 @@ def fit(before: Adapter, views: torch.Tensor, recipe: Recipe, held: Held) -> tup
         if done % _JUDGED_EVERY and done != recipe.epochs:
             return False
         judged = held.judge(adapter.beside)
+        told(done, judged)
         better = sum(judged.measures.values()) > sum(best[0][1].measures.values())
         misses = 0 if better else misses + 1
         if better:

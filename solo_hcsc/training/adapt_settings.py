@@ -21,12 +21,13 @@ _LEVELS = (
     "HCSC's prototypes at each level, the most first; one for ten images, and a third at each of two levels above, if "
     "not given"
 )
+_EPOCHS = "epochs to train; 40, and more of few images, if not given; it stops earlier if held-out images get no better"
 _BALANCE = "draw images evenly over a tree of their features, from 0 (each as often) to 1 (evenly)"
 ADAPTER = (
     Setting("out", Path, None, None, "the folder of the run, in place of an earlier one of `adapt`"),
     Setting("loss", LOSSES, "hcsc", None, _LOSS),
     Setting("views", int, 6, at_least(2), "random views of each image, which are embedded once"),
-    Setting("max_epochs", int, 40, ONE, "epochs to train; it stops earlier if held-out images get no better"),
+    Setting("max_epochs", int, None, ONE, _EPOCHS),
     Setting("lr", float, 3e-3, POSITIVE, "learning rate of AdamW"),
     Setting("seed", int, 5, below(2**31), "of the adapter, the order of images, and which are held out"),
     Setting("labels", Path, None, None, _LABELS, several=True),

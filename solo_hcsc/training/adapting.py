@@ -77,14 +77,24 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def levels_for(images: int) -> tuple[int, ...]:
-    """Return how many prototypes suit so many images: one for ten of them, and a third at each of two levels above.
+    """Return how many prototypes suit so many images: one for ten of them, and a third at each of three levels above.
 
     Example:
         >>> levels_for(2700), levels_for(40)
-        ((270, 90, 30), (4, 2))
+        ((270, 90, 30, 10), (4, 2))
     """
     bottom = min(_MOST_PROTOTYPES, max(2, images // 10))
-    return tuple(dict.fromkeys(max(2, round(bottom / 3**level)) for level in range(3)))
+    return tuple(dict.fromkeys(max(2, round(bottom / 3**level)) for level in range(4)))
+
+
+def epochs_for(images: int, batch: int = Recipe.batch) -> int:
+    """Return for how many epochs an adapter is trained: 40, or more of few images, so that there are 400 steps.
+
+    Example:
+        >>> epochs_for(5000), epochs_for(300)
+        (40, 200)
+    """
+    return max(40, -(-400 // (images // min(batch, images // 2))))
 
 
 class _Networks(nn.Module):
