@@ -24,10 +24,10 @@ from solo_hcsc.hcsc.kmeans import fast_kmeans, nearest
 from solo_hcsc.hcsc.measures import rankme, uniformity
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.runs.run import open_run
-from solo_hcsc.training.adapting import Recipe, fit_adapter, levels_for
+from solo_hcsc.training.adapting import Recipe, epochs_for, fit_adapter, levels_for
 from solo_hcsc.training.held_out import judge_labelled, judge_views
 
-IMAGES, VAL, TEST = 2500, 1000, 2500  # of a set, at most; half, a fifth and the rest of a smaller one
+VAL, TEST = 1000, 2500  # images of a set, at most; a fifth and a third of a smaller one
 MEASURES = ("knn", "labels_1", "labels_5", "ami")
 ROWS: dict[str, dict[str, Any]] = {
     "frozen": {"loss": "none"},
@@ -57,6 +57,7 @@ def main() -> None:
     flags.add_argument("--cache", type=Path, default=Path("datasets/features"), help="folder where features are kept")
     flags.add_argument("--sets", nargs="+", default=["cifar10", "grocery", "fashion", "clipart", "emoji", "digits"])
     flags.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    flags.add_argument("--images", type=int, default=2500, help="training images of a set, at most")
     flags.add_argument("--seeds", type=int, default=20)
     flags.add_argument("--judge", choices=["val", "test"], default="test")
     flags.add_argument("--parts", nargs="+", choices=["losses", "judging"], default=["losses"])
@@ -74,23 +75,27 @@ def main() -> None:
 # ---- pictures and their points ----
 
 
-def split(folder: Path, small: bool) -> dict[str, list[tuple[str, str]]]:
-    """Return the files and classes of each split."""
+def split(folder: Path, images: int, tail: float, small: bool) -> dict[str, list[tuple[str, str]]]:
+    """Return the files and classes of each split: so many training images at most, and fewer from class to class."""
     parts = {name: folder / name for name in ("train", "val", "test")}
     if all(part.is_dir() for part in parts.values()):
         found = {name: list_images(part).images for name, part in parts.items()}
     else:
         files = list_images(folder).images
         order = np.random.default_rng(0).permutation(len(files))
-        ends = np.cumsum([min(most, len(files) // share) for most, share in ((IMAGES, 2), (VAL, 5), (TEST, 3))])
+        ends = np.cumsum([min(most, len(files) // share) for most, share in ((images, 2), (VAL, 5), (TEST, 3))])
         shares = (order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] : ends[2]])
         found = {name: [files[place] for place in np.sort(own)] for name, own in zip(parts, shares, strict=True)}
         parts = dict.fromkeys(parts, folder)
     step = {name: max(1, len(files) // 60) if small else 1 for name, files in found.items()}
-    return {
+    labelled = {
         name: [(file, Path(file).relative_to(parts[name]).parts[0]) for file in files[:: step[name]]]
         for name, files in found.items()
     }
+    if tail > 1:
+        kept = long_tail(np.array([label for _, label in labelled["train"]]), tail)
+        labelled["train"] = [labelled["train"][place] for place in kept]
+    return labelled
 
 
 class Pictures:
@@ -98,7 +103,7 @@ class Pictures:
 
     def __init__(self, name: str, args: Namespace) -> None:
         self.name = name
-        parts = split(args.pictures / name, args.small)
+        parts = split(args.pictures / name, args.images, args.tail, args.small)
         classes = sorted({label for files in parts.values() for _, label in files})
         colours = {"mean": [0.5] * 3, "std": [0.5] * 3}
         run = open_run(args.weights, args.encoder, crop_size=32 if args.small else 96, **colours)
@@ -138,11 +143,12 @@ def long_tail(labels: np.ndarray, ratio: float, seed: int = 0) -> np.ndarray:
 # ---- losses ----
 
 
-def recipe(row: Mapping[str, Any], seed: int, small: bool = False) -> tuple[Recipe, bool]:
-    """Return a row's recipe, and whether the true labels are its tree."""
+def recipe(row: Mapping[str, Any], seed: int, images: int, small: bool = False) -> tuple[Recipe, bool]:
+    """Return a row's recipe for so many images, and whether the true labels are its tree."""
     own = {name: row[name] for name in ("loss", "neighbours", "lr", "epochs", "balance_strength") if name in row}
     options = {name: value for name, value in row.items() if name not in own and name != "oracle"}
-    return Recipe(**{**own, **({"epochs": 2} if small else {})}, options=options, seed=seed), bool(row.get("oracle"))
+    epochs = 2 if small else own.pop("epochs", epochs_for(images))
+    return Recipe(**own | {"epochs": epochs}, options=options, seed=seed), bool(row.get("oracle"))
 
 
 @torch.no_grad()
@@ -164,13 +170,11 @@ def losses(args: Namespace) -> None:
     rows, values = [], {}
     for name in args.sets:
         pictures = Pictures(name, args)
-        if args.tail > 1:
-            pictures = pictures.some(long_tail(pictures.labels.numpy(), args.tail))
         for row in args.rows:
             found: dict[str, list[float]] = {}
             started = time.process_time()
             for seed in range(1 if row == "frozen" else seeds):
-                how, oracle = recipe(ROWS[row], seed, args.small)
+                how, oracle = recipe(ROWS[row], seed, len(pictures.views), args.small)
                 labels = pictures.labels[:, None] if oracle else None
                 adapter = fit_adapter(pictures.adapter, pictures.views, how, labels)
                 for measured, value in judged(pictures, adapter, row == "frozen").items():
@@ -265,7 +269,7 @@ def judging(args: Namespace) -> None:
                 levels = levels_for(len(rest) // int(random.choice([1, 2, 4])))
                 options |= {"proto_weight": float(random.choice([0.3, 1, 3, 10])), "num_prototypes": levels}
             drawn = {"lr": float(random.choice([3e-4, 3e-3, 1e-2, 3e-2])), "epochs": int(random.choice([5, 20, 40]))}
-            how, _ = recipe({"loss": loss, **drawn, **options}, number, args.small)
+            how, _ = recipe({"loss": loss, **drawn, **options}, number, len(rest), args.small)
             adapter = fit_adapter(part.adapter, part.views, how)
             with torch.no_grad():
                 for way, features in (("adapted", adapter.adapted), ("beside", adapter.beside)):

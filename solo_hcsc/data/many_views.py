@@ -14,16 +14,17 @@ JITTER = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation and hue: MoCo 
 class ManyViews:
     """Turns a PIL image into its centre and random views of it, (V + 1, 3, H, W).
 
-    Which views these are follows from the picture itself, so that they stay the same in any order and any process.
+    Beside a centre, which views these are follows from the picture itself: the same in any order and any process.
 
     Args:
         view: how the encoder is shown an image.
         views: V.
+        centre: whether the centre comes first; without it, views are drawn anew each time by torch's own numbers.
         min_scale: the smallest share of the image that a crop covers.
     """
 
-    def __init__(self, view: View, views: int, min_scale: float = 0.2) -> None:
-        self.view, self.views, self.min_scale = view, views, min_scale
+    def __init__(self, view: View, views: int, centre: bool = True, min_scale: float = 0.2) -> None:
+        self.view, self.views, self.centre, self.min_scale = view, views, centre, min_scale
         self._centre = view.transform
         self._random = transforms.Compose(
             [
@@ -36,6 +37,8 @@ class ManyViews:
         )
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
+        if not self.centre:
+            return torch.stack([self._random(image) for _ in range(self.views)])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(zlib.crc32(image.tobytes()))
             return torch.stack([self._centre(image), *(self._random(image) for _ in range(self.views))])

@@ -102,6 +102,9 @@ class Adapter(nn.Module):
 class Adapted(nn.Module):
     """An encoder with an adapter on top: one network from images to features."""
 
+    encoder: nn.Module
+    adapter: Adapter
+
     def __init__(self, encoder: nn.Module, adapter: Adapter) -> None:
         super().__init__()
         self.encoder, self.adapter = encoder, adapter

@@ -126,16 +126,17 @@ class Embedder:
         found = self.stream(loading, keep)
         return replace(found, vectors=vectors[0][:filled])
 
-    def of_views(self, views: int) -> "Embedder":
+    def of_views(self, views: int, centre: bool = True) -> "Embedder":
         """Return what embeds several views of each image, one after the other in its row (see `ManyViews`).
 
         Args:
-            views: random ones, beside the centre that comes first.
+            views: random ones.
+            centre: whether the centre comes first.
         """
         if not hasattr(self.images.dataset, "transform"):
             raise ArgumentError("`images` are tensors, of which no views can be made: give files or PIL images")
         dataset = copy.copy(self.images.dataset)
-        dataset.transform = ManyViews(self.encoder.view, views)
+        dataset.transform = ManyViews(self.encoder.view, views, centre)
         encoder = replace(self.encoder, module=_EachView(self.encoder.module))
         return replace(self, origin=replace(self.origin, encoder=encoder), images=replace(self.images, dataset=dataset))
 
@@ -217,7 +218,8 @@ class Embedder:
 
         A tree whose encoder has the same weights as the other one makes no pass of its own.
         """
-        encoder = (self.encoder.module if self._adapter is None else self.encoder.module.encoder).eval().to(self.device)
+        whole = self.encoder.module
+        encoder = (whole.encoder if isinstance(whole, Adapted) else whole).eval().to(self.device)
         projector = None if self.projector is None else self.projector.eval().to(self.device)
         own = _Part("backbone" if projector is None else "projector", encoder, projector)
         if self.tree is None:

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
@@ -40,6 +41,7 @@ from solo_hcsc.settings import Setting, Settings, settle, take
 from solo_hcsc.training.adapt_settings import ADAPT, CHECKPOINT, check_adapt, is_adapted, with_splits
 from solo_hcsc.training.adapting import Recipe, epochs_for, fit_adapter
 from solo_hcsc.training.held_out import Held, Judged
+from solo_hcsc.training.tuning import Tuning, tune_encoder
 from solo_hcsc.trees.label_files import check_enough, read_labels
 
 FEWEST = 40  # images that can be adapted to
@@ -137,28 +139,42 @@ def adapt_run(
     train = compute(embedder, settings)
     if len(train) < FEWEST:
         raise UserError(f"adapting takes {FEWEST} images or more, and there are {len(train)}")
-    val = None if source.val_dir is None else compute(prepare(opened, source, settings, "val"), settings)
-    before = Adapter.of(train.vectors)
+    labels = given_labels(settings, train)
+    val = None if source.val_dir is None else prepare(opened, source, settings, "val")
     there = next(folder for folder in settings.out.absolute().parents if folder.is_dir())
     with tempfile.TemporaryFile(dir=there) as disk:
-        views = embed_views(embedder.of_views(settings.views), before, settings, disk)
-        if len(views) != len(train):
-            raise UserError("images changed while they were read; run this again")
-        held, kept = hold_out(before, views, train, val, given_labels(settings, train), settings.seed)
-        epochs = settings.max_epochs or epochs_for(len(kept))
-        recipe = take(Recipe, settings, epochs=epochs, options=hcsc_options(settings))
-        say(f"training an adapter on {len(kept)} images for {epochs} epochs, with loss {recipe.loss}")
-        frozen, best, after = fit(before, views[kept] if len(kept) < len(views) else views, recipe, held)
+        before, views = points_of(embedder, train, settings, disk)
+        known = None if val is None else compute(val, settings)
+        held, kept = hold_out(before, views, train, known, labels, settings.seed)
+        frozen, module = held.judge_frozen(), encoder.module
+        recipe: Recipe | Tuning
+        if settings.depth == "adapter":
+            recipe = recipe_for(settings, len(kept))
+            say(f"training an adapter on {len(kept)} images for {recipe.epochs} epochs, with loss {recipe.loss}")
+            best, after = fit(before, views[kept] if len(kept) < len(views) else views, recipe, held)
+            module = Adapted(encoder.module, best)
+        else:
+            recipe = tuning_for(settings)
+            say(f"training {encoder.name} on {len(kept)} images for {recipe.epochs} epochs, with loss {recipe.loss}")
+            images = embedder.images.without(train.skipped).some(kept.numpy())
+            module = tune_encoder(replace(embedder, images=images), take(Loading, settings), recipe)
+            after = judge_tuned(module, embedder, val, settings, labels)
     adapted = after.beats(frozen)
     rows = [{"features": name, **one.measures} for name, one in (("frozen", frozen), ("adapted", after))]
     handed = "adapted" if adapted else "frozen"
-    module = Adapted(encoder.module, best) if adapted else encoder.module
+    module = module if adapted else encoder.module
     read = replace(embedder.origin.source or source, val_dir=source.val_dir)
     write_run(settings, encoder, module, read, handed)
     run = open_run(settings.out)
     data = describe_data(read, None, train.skipped, train=len(train))
     columns = {"features": "features", **{name: HEADINGS[name] for name in frozen.measures}}
-    told = {"handed_over": handed, "held_out": len(held.queries), "views": settings.views, **asdict(recipe)}
+    told = {
+        "handed_over": handed,
+        "held_out": len(held.queries),
+        "depth": settings.depth,
+        "views": settings.views,
+        **asdict(recipe),
+    }
     result = Result(
         "adapt", after.measures if adapted else frozen.measures, told, data, rows, columns, 1, "adapt",
         time.monotonic() - started,
@@ -180,9 +196,34 @@ def hcsc_options(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in _OPTIONS if vars(settings).get(name) is not None}
 
 
-def embed_views(embedder: Embedder, adapter: Adapter, settings: Settings, disk: IO[bytes]) -> torch.Tensor:
-    """Embed the centre and random views of each image; return their points (N, V + 1, P) as float16, on the disk."""
-    views, width = settings.views + 1, adapter.components.shape[1]
+def recipe_for(settings: Settings, images: int) -> Recipe:
+    """Return how an adapter is trained on so many images."""
+    own = {"epochs": settings.max_epochs or epochs_for(images), "lr": settings.lr or Recipe.lr}
+    return take(Recipe, settings, options=hcsc_options(settings), **own)
+
+
+def tuning_for(settings: Settings) -> Tuning:
+    """Return how an encoder is trained."""
+    own = {"epochs": settings.max_epochs or Tuning.epochs, "lr": settings.lr or Tuning.lr}
+    own["depth"] = None if settings.depth == "all" else settings.depth
+    return take(Tuning, settings, options=hcsc_options(settings), **own)
+
+
+def points_of(
+    embedder: Embedder, found: Embeddings, settings: Settings, disk: IO[bytes]
+) -> tuple[Adapter, torch.Tensor]:
+    """Embed random views of each image beside its centre.
+
+    Args:
+        embedder: of the images.
+        found: what it gives for their centres.
+        settings: how many views, and how they are read.
+        disk: a file for the points.
+
+    Returns:
+        An adapter that is not trained yet, and the points (N, V + 1, P) as float16, which stay on the disk.
+    """
+    adapter, views = Adapter.of(found.vectors), settings.views + 1
     loading = replace(take(Loading, settings), batch_size=max(1, settings.batch_size // views))
     say(f"{len(embedder.images)} images, {settings.views} views of each")
 
@@ -190,10 +231,29 @@ def embed_views(embedder: Embedder, adapter: Adapter, settings: Settings, disk: 
         points = adapter.points(torch.from_numpy(batch).reshape(len(batch), views, -1))
         disk.write(points.half().numpy().tobytes())
 
-    found = embedder.stream(loading, keep)
+    again = embedder.of_views(settings.views).stream(loading, keep)
+    if len(again) != len(found):
+        raise UserError("images changed while they were read; run this again")
     disk.flush()
-    shape = (len(found), views, width)
-    return torch.from_numpy(np.memmap(disk, "float16", "r+", shape=shape))
+    shape = (len(found), views, adapter.components.shape[1])
+    return adapter, torch.from_numpy(np.memmap(disk, "float16", "r+", shape=shape))
+
+
+def judge_tuned(
+    module: nn.Module, embedder: Embedder, val: Embedder | None, settings: Settings, labels: torch.Tensor
+) -> Judged:
+    """Judge an encoder that was trained by the images that judged it before."""
+
+    def by_it(one: Embedder) -> Embedder:
+        encoder = replace(one.encoder, module=module)
+        return replace(one, origin=replace(one.origin, encoder=encoder), cache=None)
+
+    tuned = by_it(embedder)
+    train = compute(tuned, settings)
+    with tempfile.TemporaryFile() as disk:
+        adapter, views = points_of(tuned, train, settings, disk)
+        known = None if val is None else compute(by_it(val), settings)
+        return hold_out(adapter, views, train, known, labels, settings.seed)[0].judge_frozen()
 
 
 def given_labels(settings: Settings, train: Embeddings) -> torch.Tensor:
@@ -217,8 +277,9 @@ def hold_out(
         wanted = torch.tensor([numbers.get(name or "", -1) for name in val.names or ()])
         if bool((labels >= 0).any()) and bool((wanted >= 0).any()):
             points, of_bank, of_val = adapter.points(torch.from_numpy(val.vectors)), labels >= 0, wanted >= 0
-            bank = views[of_bank, 0].float()
-            return Held(bank, points[of_val], None, labels[of_bank], wanted[of_val]), everything
+            raw = torch.from_numpy(train.vectors)[of_bank], torch.from_numpy(val.vectors)[of_val]
+            told = labels[of_bank], wanted[of_val], raw
+            return Held(views[of_bank, 0].float(), points[of_val], None, *told), everything
     order = torch.randperm(len(views), generator=torch.Generator().manual_seed(seed))
     count = min(_MOST_HELD_OUT, max(10, round(_HELD_OUT * len(views))))
     held, kept = order[:count], order[count:].sort().values
@@ -228,7 +289,8 @@ def hold_out(
         known, asked = some[::2], some[1::2]
     if len(known) and len(asked):
         bank, queries = views[known, 0].float(), views[asked, 0].float()
-        return Held(bank, queries, None, labels[known], labels[asked]), kept
+        features = torch.from_numpy(train.vectors)
+        return Held(bank, queries, None, labels[known], labels[asked], (features[known], features[asked])), kept
     return Held(views[kept, 0].float(), views[held, 0].float(), views[held, 1].float()), kept
 
 
@@ -238,8 +300,8 @@ def fit(
     recipe: Recipe,
     held: Held,
     told: Callable[[int, Judged], None] = lambda done, judged: None,
-) -> tuple[Judged, Adapter, Judged]:
-    """Train an adapter, judged every few epochs; return how frozen features do, the best adapter, and how it does.
+) -> tuple[Adapter, Judged]:
+    """Train an adapter, judged every few epochs; return the best one, and how it does.
 
     Args:
         before: not trained yet.
@@ -248,7 +310,6 @@ def fit(
         held: the images that judge.
         told: called with the number of epochs and what was judged.
     """
-    frozen = held.judge(lambda points: points)
     best = [(before, held.judge(before.beside))]
     misses = 0
 
@@ -265,10 +326,10 @@ def fit(
         return misses >= _PATIENCE
 
     fit_adapter(before, views, recipe, each=each)
-    return frozen, best[0][0].eval().requires_grad_(False), best[0][1]
+    return best[0][0].eval().requires_grad_(False), best[0][1]
 
 
-def write_run(settings: Settings, encoder: Encoder, module: torch.nn.Module, source: ImageSource, handed: str) -> None:
+def write_run(settings: Settings, encoder: Encoder, module: nn.Module, source: ImageSource, handed: str) -> None:
     """Write a run's folder: a checkpoint of the encoder, with its adapter if there is one, and args.json."""
     inner = module.encoder if isinstance(module, Adapted) else module
     weights = {f"encoder.{name}": value for name, value in inner.state_dict().items()}
@@ -278,7 +339,7 @@ def write_run(settings: Settings, encoder: Encoder, module: torch.nn.Module, sou
     seen = {"crop_size": [view.crop_size], "resize": view.resize}
     seen |= {name: list(value) for name in ("mean", "std") if (value := getattr(view, name)) is not None}
     of_images = {item.name: getattr(source, item.name) for item in fields(source) if item.name != "whole"}
-    typed = {name: getattr(settings, name) for name in ("loss", "max_epochs", "views", "seed")}
+    typed = {name: getattr(settings, name) for name in ("depth", "loss", "max_epochs", "views", "seed")}
     facts = {
         **of_images, **hcsc_options(settings), **typed, **seen,
         "method": "adapt", "role": PRETRAINING, "handed_over": handed,

@@ -23,12 +23,28 @@ _LEVELS = (
 )
 _EPOCHS = "epochs to train; 40, and more of few images, if not given; it stops earlier if held-out images get no better"
 _BALANCE = "draw images evenly over a tree of their features, from 0 (each as often) to 1 (evenly)"
+_DEPTH = (
+    "what is trained: an adapter on the frozen features, in seconds; or the encoder itself, all of it or the last N of "
+    "its layers, which takes as long as pretraining"
+)
+
+
+def depth(text: str) -> int | str:
+    """Parse `adapter`, `all`, or a number of layers."""
+    if text in ("adapter", "all"):
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentError(f"{text!r} is neither adapter nor all nor a number of layers from 1")
+    return int(text)
+
+
 ADAPTER = (
     Setting("out", Path, None, None, "the folder of the run, in place of an earlier one of `adapt`"),
+    Setting("depth", depth, "adapter", None, _DEPTH),
     Setting("loss", LOSSES, "hcsc", None, _LOSS),
     Setting("views", int, 6, at_least(2), "random views of each image, which are embedded once"),
     Setting("max_epochs", int, None, ONE, _EPOCHS),
-    Setting("lr", float, 3e-3, POSITIVE, "learning rate of AdamW"),
+    Setting("lr", float, None, POSITIVE, "learning rate of AdamW; 0.003 for an adapter, 0.0001 for an encoder"),
     Setting("seed", int, 5, below(2**31), "of the adapter, the order of images, and which are held out"),
     Setting("labels", Path, None, None, _LABELS, several=True),
     Setting("balance_strength", float, 0.0, SHARE, _BALANCE),
@@ -85,6 +101,11 @@ def check_adapt(settings: Settings) -> None:
     typed = settings.typed & {"num_prototypes", "proto_weight", "tree_builder"}
     if settings.loss != "hcsc" and typed:
         raise ArgumentError(f"`{min(typed)}` is of `loss` hcsc, and `loss` is {settings.loss}; leave one of them out")
+    if settings.depth != "adapter" and settings.loss not in ("hcsc", "infonce"):
+        told = f"with `depth` {settings.depth} take hcsc or infonce"
+        raise ArgumentError(f"`loss` {settings.loss}: is for an adapter; {told}")
+    if settings.depth != "adapter" and settings.balance_strength:
+        raise ArgumentError(f"`balance_strength`: is for an adapter, not `depth` {settings.depth}; leave it out")
     if settings.cache is not None:
         if settings.no_cache:
             raise ArgumentError("`no_cache` keeps nothing in `cache`; leave one of the two out")

@@ -141,6 +141,7 @@ def fit_adapter(
     recipe: Recipe,
     labels: torch.Tensor | None = None,
     each: Callable[[int, Adapter], bool] | None = None,
+    clusters: np.ndarray | None = None,
 ) -> Adapter:
     """Train an adapter.
 
@@ -150,6 +151,7 @@ def fit_adapter(
         recipe: how.
         labels: (N, L) of an oracle, for studies: the tree of `hcsc` is theirs.
         each: called after every epoch with the number of epochs and the adapter so far; true ends the training.
+        clusters: (N, L) that epochs are balanced over, the bottom level first; a tree's of the centres if not given.
 
     Returns:
         The trained adapter; with loss `none` the given one.
@@ -171,7 +173,7 @@ def fit_adapter(
         options = Options(**{**options.as_dict(), **told, "num_prototypes": sizes})
     coding = SelectiveCoding(options, DIM, images, recipe.seed)
     near = _near(views[:, 0]) if recipe.neighbours else None
-    shares = _shares(views[:, 0], recipe.balance_strength) if recipe.balance_strength else None
+    shares = _shares(views[:, 0], recipe.balance_strength, clusters) if recipe.balance_strength else None
     trained = [*online.parameters(), *([] if swapped is None else swapped.parameters())]
     optimizer = torch.optim.AdamW(trained, lr=recipe.lr, weight_decay=recipe.weight_decay)
     steps = images // batch
@@ -192,15 +194,15 @@ def fit_adapter(
             loss.backward()
             optimizer.step()
             schedule.step()
-            _follow(momentum, online, recipe.momentum)
+            follow(momentum, online, recipe.momentum)
         if each is not None and each(epoch + 1, online.adapter):
             break
     return online.adapter.eval().requires_grad_(False)
 
 
-def _shares(points: torch.Tensor, strength: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each image (N,) is drawn to cover a tree of all evenly, and its bottom cluster (N,)."""
-    levels = build_tree(points.float()).levels
+def _shares(points: torch.Tensor, strength: float, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return how often each image (N,) is drawn to cover a tree evenly, and its bottom cluster (N,)."""
+    levels = build_tree(points.float()).levels if clusters is None else clusters
     return balanced_weights(levels, strength), bottom_nodes(levels)
 
 
@@ -247,6 +249,7 @@ def _cluster(
 
 
 @torch.no_grad()
-def _follow(momentum: nn.Module, online: nn.Module, tau: float) -> None:
+def follow(momentum: nn.Module, online: nn.Module, tau: float) -> None:
+    """Let the weights of the momentum network follow those of the one that is trained."""
     for slow, fast in zip(momentum.parameters(), online.parameters(), strict=True):
         slow.lerp_(fast, 1 - tau)

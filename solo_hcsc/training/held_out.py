@@ -47,7 +47,9 @@ class Held:
         bank: (N, P) points that are known.
         queries: (n, P) points that are held out.
         views: (n, P) points of one other view of each; None with labels.
-        labels: (N,) of the bank, and `wanted` (n,) of the queries; None without labels.
+        labels: (N,) of the bank; None without labels, like the next two.
+        wanted: (n,) labels of the queries.
+        features: of the bank (N, F) and of the queries (n, F), as the encoder gives them.
     """
 
     bank: torch.Tensor
@@ -55,6 +57,14 @@ class Held:
     views: torch.Tensor | None = None
     labels: torch.Tensor | None = None
     wanted: torch.Tensor | None = None
+    features: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def judge_frozen(self) -> Judged:
+        """Judge the encoder's features as they are; without labels their principal components."""
+        if self.labels is not None and self.wanted is not None and self.features is not None:
+            bank, queries = self.features
+            return judge_labelled(bank, self.labels, queries, self.wanted)
+        return self.judge(lambda points: points)
 
     @torch.no_grad()
     def judge(self, features: FEATURES) -> Judged:

@@ -117,6 +117,16 @@ def test_labels_of_some_images_judge(photos, untrained, tmp_path, capsys):
     assert content["settings"]["held_out"] == len(files) // 2
 
 
+def test_last_layers_may_be_trained_themselves(photos, untrained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Judged, "beats", lambda self, other: True)
+    run_here("adapt", untrained, "--data_dir", photos, "--depth", 1, "--out", tmp_path / "run", "--crop_size", 32,
+             "--max_epochs", 1, "--views", 2, "--lr", 0.01, *QUICK)  # fmt: skip
+    assert "epoch 1 of 1: loss " in capsys.readouterr().out
+    before, after = (solo_hcsc.load_encoder(what).module for what in (untrained, tmp_path / "run"))
+    assert torch.equal(after.conv1.weight, before.conv1.weight)
+    assert not torch.equal(after.layer4[1].conv2.weight, before.layer4[1].conv2.weight)
+
+
 def test_mistakes_are_one_line(photos, untrained, adapted, refused, tmp_path):
     given = [untrained, "--data_dir", photos]
     assert "--out is missing" in refused("adapt", *given)

@@ -2,15 +2,21 @@
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
+from tiny import make_images
 
+from solo_hcsc.data.loaders import Loading
 from solo_hcsc.encoders.adapter import Adapted, Adapter
+from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.errors import UserError
+from solo_hcsc.runs.run import _EncoderAlone
 from solo_hcsc.training import adapting
 from solo_hcsc.training.adapt import fit
 from solo_hcsc.training.adapting import Recipe, _even, fit_adapter, levels_for
 from solo_hcsc.training.held_out import Held, Judged, few_labels, judge_labelled, judge_views
+from solo_hcsc.training.tuning import Tuning, trained_parameters, tune_encoder
 
 CLASSES, EACH, VIEWS = 6, 20, 3
 
@@ -152,10 +158,9 @@ def test_training_that_makes_features_worse_ends_early_with_the_adapter_from_bef
     epochs = []
 
     recipe = Recipe("infonce", epochs=200, lr=3.0)  # a rate at which the adapter forgets everything
-    frozen, _, judged = fit(adapter, views, recipe, held, lambda done, _: epochs.append(done))
+    _, judged = fit(adapter, views, recipe, held, lambda done, _: epochs.append(done))
     assert sum(judged.measures.values()) >= sum(held.judge(adapter.beside).measures.values())
     assert epochs[-1] < 200
-    assert frozen.measures == held.judge(lambda points: points).measures
 
 
 # ---- files ----
@@ -177,3 +182,31 @@ def test_weights_of_an_adapter_are_read_whole_or_refused(adapter):
 def test_adapted_encoder_tells_the_size_of_its_features(adapter):
     module = Adapted(torch.nn.Flatten(), adapter)
     assert module(torch.zeros(2, 16)).shape == (2, module.num_features)
+
+
+# ---- an encoder itself ----
+
+
+def test_only_the_last_layers_are_trained_each_with_its_rate():
+    encoder = timm.create_model("resnet10t", num_classes=0)
+    groups = trained_parameters(encoder, Tuning(depth=2, lr=0.1))
+    trained = {id(one) for group in groups for one in group["params"]}
+    assert {id(one) for one in encoder.parameters() if one.requires_grad} == trained
+    assert encoder.layer4[0].conv1.weight.requires_grad
+    assert not encoder.conv1[0].weight.requires_grad
+    everything = trained_parameters(timm.create_model("resnet10t", num_classes=0), Tuning(lr=0.1))
+    rates = sorted({group["lr"] for group in everything})
+    assert len(rates) > 3
+    assert rates[-1] <= 0.1
+
+
+def test_tuning_moves_weights_and_keeps_the_statistics_of_batch_norm(tmp_path):
+    make_images(tmp_path, classes=3, per_class=14)
+    encoder = Encoder.timm("resnet10t", crop_size=32, pretrained=False)
+    before = {name: value.clone() for name, value in encoder.module.state_dict().items()}
+    embedder = _EncoderAlone(encoder).embedder(str(tmp_path), no_labels=True)
+    found = tune_encoder(embedder, Loading(16, 0), Tuning(epochs=2, batch=16, lr=1e-2)).state_dict()
+    moved = {name for name, value in before.items() if not torch.equal(found[name], value)}
+    assert "layer4.0.conv1.weight" in moved
+    assert not {name for name in moved if "running" in name}
+    assert all(torch.equal(value, before[name]) for name, value in encoder.module.state_dict().items())
