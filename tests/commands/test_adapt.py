@@ -121,7 +121,7 @@ def test_last_layers_may_be_trained_themselves(photos, untrained, tmp_path, caps
     monkeypatch.setattr(Judged, "beats", lambda self, other: True)
     run_here("adapt", untrained, "--data_dir", photos, "--depth", 1, "--out", tmp_path / "run", "--crop_size", 32,
              "--max_epochs", 1, "--views", 2, "--lr", 0.01, *QUICK)  # fmt: skip
-    assert "epoch 1 of 1: loss " in capsys.readouterr().out
+    assert "epoch 1 of 1: loss " in capsys.readouterr().err
     before, after = (solo_hcsc.load_encoder(what).module for what in (untrained, tmp_path / "run"))
     assert torch.equal(after.conv1.weight, before.conv1.weight)
     assert not torch.equal(after.layer4[1].conv2.weight, before.layer4[1].conv2.weight)
