@@ -5,6 +5,7 @@ test/ keeps these, another one is split at random. Test images are judged, held-
 `--parts judging` many runs with random settings say which figure without labels ranks them as labels do.
 """
 
+import json
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,7 @@ def main() -> None:
     flags.add_argument(
         "--tail", type=float, default=1.0, help="classes get fewer training images, down to one in so many"
     )
+    flags.add_argument("--name", default="adapt", help="of the record")
     args = flags.parse_args()
     torch.set_num_threads(args.threads[0])
     if "losses" in args.parts:
@@ -166,11 +168,13 @@ def clustered(points: torch.Tensor, count: int) -> np.ndarray:
 
 
 def losses(args: Namespace) -> None:
+    """Train and judge every row on every set; rows that the record has already are kept, so that it can go on."""
     seeds = 1 if args.small else args.seeds
-    rows, values = [], {}
+    rows = recorded(args, seeds)
     for name in args.sets:
-        pictures = Pictures(name, args)
-        for row in args.rows:
+        wanted = [row for row in args.rows if (name, row) not in {(one["set"], one["row"]) for one in rows}]
+        pictures = Pictures(name, args) if wanted else None
+        for row in wanted:
             found: dict[str, list[float]] = {}
             started = time.process_time()
             for seed in range(1 if row == "frozen" else seeds):
@@ -179,34 +183,38 @@ def losses(args: Namespace) -> None:
                 adapter = fit_adapter(pictures.adapter, pictures.views, how, labels)
                 for measured, value in judged(pictures, adapter, row == "frozen").items():
                     found.setdefault(measured, []).append(value)
-            values[name, row] = found
             seconds = (time.process_time() - started) / len(found["knn"])
-            rows.append({"set": name, "row": row, "images": len(pictures.views), "asked": len(pictures.asked),
-                         "cpu_seconds": round(seconds, 2), **found})  # fmt: skip
+            told_of = {"images": len(pictures.views), "asked": len(pictures.asked), "cpu_seconds": round(seconds, 2)}
+            rows.append({"set": name, "row": row, **told_of, **found})
+            measure.write("adapt", args, rows, file=args.name, pairs=pairs(rows))
             shown = [f"{np.mean(found[one]):.1f} ± {np.std(found[one]):.1f}" for one in MEASURES]
             measure.show(("set", "row", *MEASURES, "CPU s"), [(name, row, *shown, f"{seconds:.1f}")])
-            write(args, rows, pairs(values, args.sets))
-    found = pairs(values, args.sets)
-    shown = [(one["set"], f"{one['row']} - {one['against']}", *(told(one[name]) for name in MEASURES)) for one in found]
-    measure.show(("set", "paired difference [95 %]", *MEASURES), shown)
+    differences = [
+        (one["set"], f"{one['row']} - {one['against']}", *(told(one[what]) for what in MEASURES)) for one in pairs(rows)
+    ]
+    measure.show(("set", "paired difference [95 %]", *MEASURES), differences)
 
 
-def write(args: Namespace, rows: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[str, Any]]) -> None:
-    tail = f"_tail{args.tail:g}" * (args.tail > 1)
-    other = args.encoder.rpartition("_")[2] if args.encoder != "timm/tf_efficientnet_lite0" else ""
-    measure.write("adapt", args, rows, file=f"adapt{tail}{'_' * bool(other)}{other}", pairs=list(differences))
+def recorded(args: Namespace, seeds: int) -> list[dict[str, Any]]:
+    """Return the rows of an earlier record of the same images and seeds; none without one."""
+    file = args.out / f"{args.name}.json"
+    if not file.is_file():
+        return []
+    record = json.loads(file.read_text())
+    same = all(record["arguments"].get(name) == getattr(args, name) for name in ("judge", "images", "tail", "encoder"))
+    return [row for row in record["rows"] if len(row["knn"]) in (1, seeds)] if same else []
 
 
-def pairs(values: Mapping[tuple[str, str], Mapping[str, Sequence[float]]], sets: Sequence[str]) -> list[dict[str, Any]]:
+def pairs(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the differences of two rows of the same seeds, with their 95 % intervals."""
-    found = []
-    for name in sets:
-        for row, against in PAIRS:
-            if (name, row) in values and (name, against) in values:
-                one = {measured: difference(values[name, row][measured], values[name, against][measured])
-                       for measured in MEASURES}  # fmt: skip
-                found.append({"set": name, "row": row, "against": against, **one})
-    return found
+    known = {(row["set"], row["row"]): row for row in rows}
+    return [
+        {"set": name, "row": row, "against": other}
+        | {one: difference(known[name, row][one], known[name, other][one]) for one in MEASURES}
+        for name in dict.fromkeys(row["set"] for row in rows)
+        for row, other in PAIRS
+        if (name, row) in known and (name, other) in known
+    ]
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
