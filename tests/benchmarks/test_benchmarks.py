@@ -221,11 +221,13 @@ def pictures(tmp_path, untrained):
 
 
 def test_adapt(tmp_path, capsys, pictures):
-    record = run("adapt", tmp_path, *pictures, "--parts", "losses", "judging")
+    record = run("adapt", tmp_path, *pictures, "--parts", "losses", "judging", "search")
     assert [row["row"] for row in record["rows"]] == list(adapt.ROWS)
     assert {(pair["row"], pair["against"]) for pair in record["pairs"]} == {*adapt.PAIRS}
     ranks = json.loads((tmp_path / "adapt_judging.json").read_text())["ranks"]
     assert "agreement" in [row["figure"] for row in ranks]
+    winners = json.loads((tmp_path / "adapt_search.json").read_text())["rows"]
+    assert [len(row["trials"]) for row in winners] == [2, 2, 2]
     assert "tree - InfoNCE" in capsys.readouterr().out
 
 
