@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.handover import Chosen, hand_over
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
@@ -55,6 +56,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Checked",
+    "Chosen",
     "Coded",
     "Comparison",
     "Curated",
@@ -94,6 +96,7 @@ __all__ = [
     "find_duplicates",
     "find_flaws",
     "find_outliers",
+    "hand_over",
     "index_shards",
     "knn",
     "linear",
@@ -143,6 +146,7 @@ _ROOMS = {
     "trees.duplicates": ("find_duplicates",),
     "trees.outliers": ("find_outliers",),
     "training.pretraining": ("pretrain",),
+    "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
     "evaluation.detection": ("detect",),
