@@ -59,6 +59,8 @@ def curate_files(found: Embeddings, files: Sequence[str] | None, settings: Setti
         files: N image files; None where there are none.
         settings: those of `frozen_settings.CURATING`.
     """
+    if settings.format != "csv" and files is None and not (os.path.isabs(found.paths[0]) or "://" in found.paths[0]):
+        raise ArgumentError(f"`data_dir` is missing: `format` {settings.format} needs the folder of the images")
     left_out, duplicates, same = {}, None, settings.same
     if files is not None:
         words = find_flaws(files)

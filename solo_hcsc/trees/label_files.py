@@ -154,7 +154,7 @@ def _in_class(folder: Path, label: str, paths: Mapping[str, str]) -> list[Row]:
             if name in paths:
                 rows.append(Row((paths[name],), label))
             elif file.is_symlink():
-                rows.append(Row((os.readlink(file),), label))
+                rows.append(Row((os.path.abspath(os.path.join(top, os.readlink(file))),), label))
             else:
                 rows.append(Row(tuple(file.relative_to(root).as_posix() for root in (folder.parent, folder)), label))
     return rows
