@@ -258,6 +258,9 @@ def check_spreading(settings: Settings) -> None:
 
 def check_checked(settings: Settings) -> None:
     """Refuse a check without a folder, with two kinds of features, or with no place for its files."""
+    if settings.data_dir is None and settings.pretrained_feature_extractor is not None:
+        what = settings.pretrained_feature_extractor
+        raise ArgumentError(f"{what}: no folder of images; give one, beside weights by `data_dir`")
     if settings.data_dir is None:
         raise ArgumentError("`data_dir` is missing: the folder of images to check")
     if settings.pretrained_feature_extractor is not None:

@@ -32,7 +32,7 @@ def stored_embeddings(file: Path, folder: Path | None) -> tuple[Embeddings, list
         The embeddings, and N files; None without a folder.
     """
     vectors = as_vectors(stored(file, "embeddings"), "embeddings")
-    names = _paths_in(file)
+    names = paths_in(file)
     if names is not None and len(names) != len(vectors):
         raise UserError(f"`embeddings` {file}: {len(vectors)} vectors and {len(names)} paths; write the files anew")
     if folder is None:
@@ -112,7 +112,7 @@ def load_tree(folder: Path, argument: str) -> Tree:
         raise ArgumentError(f"`{argument}` {error}") from None
 
 
-def _paths_in(file: Path) -> list[str] | None:
+def paths_in(file: Path) -> list[str] | None:
     """Return the column `path` of a Parquet file, or of the one beside the vectors of `embed`."""
     from pyarrow import parquet
 
