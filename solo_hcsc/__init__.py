@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.handover import Chosen, hand_over
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
@@ -56,6 +57,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Checked",
+    "Chosen",
     "Coded",
     "Comparison",
     "Curated",
@@ -96,6 +98,7 @@ __all__ = [
     "find_duplicates",
     "find_flaws",
     "find_outliers",
+    "hand_over",
     "index_shards",
     "knn",
     "linear",
@@ -146,6 +149,7 @@ _ROOMS = {
     "trees.outliers": ("find_outliers",),
     "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
+    "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
     "evaluation.detection": ("detect",),
