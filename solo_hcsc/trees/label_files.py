@@ -70,7 +70,7 @@ def check_enough(labels: Mapping[str, str], files: Sequence[Path], argument: str
     """Refuse labels that are missing or all the same."""
     told = f"`{argument}` {' '.join(map(str, files))}"
     if not labels:
-        raise UserError(f"{told}: no label is filled in; write classes into its column label")
+        raise UserError(f"{told}: no label is filled in; give at least two images their classes")
     if len({*labels.values()}) == 1:
         one = min(labels.values())
         raise UserError(f"{told}: all {len(labels)} labels are {one!r}; give at least two classes")
@@ -107,6 +107,8 @@ def _cuts(name: str) -> list[int]:
 def _rows(file: Path, argument: str) -> list[Row]:
     """Return what each row, task or image of a file may be called, and its label."""
     told = f"`{argument}` {file}"
+    if file.suffix.lower() == ".zip":
+        raise UserError(f"{told}: an archive; unpack it, and give what is in it")
     try:
         if file.is_dir():
             rows = _in_folder(file, told)
