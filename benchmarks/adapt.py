@@ -118,7 +118,8 @@ class Pictures:
             if part == "train":
                 embedder = embedder.of_views(6)
             found = embedder.embeddings(Loading(16 if part == "train" else 128, 0, skip_unreadable=True))
-            assert not found.skipped, found.skipped
+            gone = {one.index for one in found.skipped}
+            parts[part] = [file for number, file in enumerate(files) if number not in gone]
             vectors[part] = torch.from_numpy(found.vectors)
         train = vectors["train"].view(len(parts["train"]), 7, -1)
         self.adapter = Adapter.of(train[:, 0].numpy())

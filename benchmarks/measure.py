@@ -121,7 +121,7 @@ def write(name: str, args: Namespace, rows: Sequence[Mapping[str, Any]], file: s
     record = {
         "benchmark": name,
         "command": " ".join(["python", "-m", f"benchmarks.{name}", *map(os.path.basename, sys.argv[1:])]),
-        "arguments": {name: value for name, value in vars(args).items() if name not in ("out", "embeddings")},
+        "arguments": {name: shown(value) for name, value in vars(args).items() if name not in ("out", "embeddings")},
         "machine": machine(),
         "versions": versions(),
         "rows": list(rows),
@@ -131,6 +131,11 @@ def write(name: str, args: Namespace, rows: Sequence[Mapping[str, Any]], file: s
     path = args.out / f"{file or name}.json"
     path.write_text(json.dumps(record, indent=1, default=str) + "\n")
     print(f"\nrecord: {path}")
+
+
+def shown(value: Any) -> Any:
+    """An argument without this machine's folders."""
+    return value.name if isinstance(value, Path) else value
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
