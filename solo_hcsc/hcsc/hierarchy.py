@@ -101,6 +101,8 @@ class Hierarchy:
                 raise ValueError(f"level {number} of the tree must have parents, and the top level none")
             if above is not None and not bool(((columns[-1] >= 0) & (columns[-1] < len(above.prototypes))).all()):
                 raise ValueError(f"level {number} of the tree has parents that are not in the level above")
+            if not bool(level.prototypes.isfinite().all()):
+                raise ValueError(f"level {number} of the tree has NaN or infinite prototypes")
         if self.assignments is not None and self.assignments.size(1) != len(self.levels):
             raise ValueError(f"the tree has {len(self.levels)} levels and assignments of {self.assignments.size(1)}")
 
