@@ -362,8 +362,8 @@ def check_folder(name: str, path: Path) -> None:
     """
     named = f"`{name}`: " if name else ""
     if not path.exists():
-        also = "" if name == "data_dir" else f" and `{name}`"
-        raise UserError(f"{named}{path} does not exist; " + (f"check `data_dir`{also}" if name else "give a folder"))
+        below = "`data_dir` and " if name.endswith("_dir") and name != "data_dir" else ""
+        raise UserError(f"{named}{path} does not exist; " + (f"check {below}`{name}`" if name else "give a folder"))
     if not path.is_dir():
         raise UserError(f"{named}{path} is a file; give a folder of images")
     try:

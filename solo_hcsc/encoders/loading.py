@@ -36,6 +36,7 @@ from solo_hcsc.encoders.names import ENCODERS, TIMM
 from solo_hcsc.encoders.recorded import EVALUATION, EXPORTED, find_run, is_timm, role_of
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.hcsc.health import Health
+from solo_hcsc.typed import typed
 
 Images = torch.Tensor | Image.Image | Sequence[torch.Tensor | Image.Image]
 _AT_ONCE = 256  # images per forward pass of `Encoder.__call__`
@@ -72,7 +73,12 @@ class Encoder:
     warnings: tuple[str, ...] = ()
     trained_with: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        epochs = "" if self.epochs is None else f", {self.epochs} epochs"
+        return f"<Encoder {self.name} from {self.checkpoint}, images of {self.crop_size} pixels{epochs}>"
+
     @classmethod
+    @typed
     def timm(cls, name: str, crop_size: int | None = None, pretrained: bool = True, **settings: Any) -> "Encoder":
         """Make one of timm's models, with the weights that timm has for it or with random ones.
 

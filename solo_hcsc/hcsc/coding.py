@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, Hierarchy, Level, build_hierarchy, hierarchy_of_labels
 from solo_hcsc.hcsc.instances import PairDraws, SharedDraws
 from solo_hcsc.hcsc.losses import LEAST_TEMPERATURE, over_levels, proto_nce, selected_proto_nce
@@ -33,6 +34,7 @@ from solo_hcsc.hcsc.selection import (
 )
 from solo_hcsc.hcsc.tree_buffers import LevelInUse, TreeBuffers
 from solo_hcsc.hcsc.vectors import check_unit_vectors
+from solo_hcsc.typed import typed
 
 ALONE = Processes()
 
@@ -92,6 +94,7 @@ class SelectiveCoding(nn.Module):
         (['instance_loss_0', 'instance_loss_1'], 2)
     """
 
+    @typed
     def __init__(self, options: Options, dim: int, num_images: int, seed: int = 0) -> None:
         super().__init__()
         self.options, self.dim, self.num_images, self.seed = options, dim, num_images, seed
@@ -247,7 +250,9 @@ class SelectiveCoding(nn.Module):
         """
         if not self._checked:
             for argument, vectors in (("queries", queries), ("keys", keys), ("local", local)):
-                check_unit_vectors(vectors, argument, self.dim)
+                check_unit_vectors(vectors, argument, self.dim, len(index))
+            if len(queries) != len(keys):
+                raise ArgumentError(f"`keys` has {len(keys)} and `queries` {len(queries)}: give one for each")
             self._checked = True
         with torch.no_grad():
             keys = [key.detach() for key in keys]

@@ -106,9 +106,13 @@ class Hierarchy:
         if self.assignments is not None and self.assignments.size(1) != len(self.levels):
             raise ValueError(f"the tree has {len(self.levels)} levels and assignments of {self.assignments.size(1)}")
 
+    def __repr__(self) -> str:
+        images = "" if self.assignments is None else f" of {len(self.assignments)} images"
+        return f"<Hierarchy{images}: {', '.join(str(len(level.prototypes)) for level in self.levels)} prototypes>"
+
     @property
     def num_levels(self) -> int:
-        """L."""
+        """Return L."""
         return len(self.levels)
 
     @property

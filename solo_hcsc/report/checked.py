@@ -25,6 +25,7 @@ from solo_hcsc.report.templating import render
 from solo_hcsc.tables import data_frame, table
 from solo_hcsc.trees.duplicates import Group
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -200,6 +201,7 @@ class Checked:
         return {"path": image.path, "label": label, "source": thumbnail(self.folder / image.path)}
 
 
+@typed
 def check(folder: str | os.PathLike[str], vectors: Any = None, class_level: ClassLevel = None) -> Checked:
     """Look for what is wrong with a folder of images: leaks between its splits, duplicates, labels, broken files.
 

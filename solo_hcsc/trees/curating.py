@@ -28,6 +28,7 @@ from solo_hcsc.trees.neighbours import nearest_others
 from solo_hcsc.trees.outliers import find_outliers
 from solo_hcsc.trees.pool import centred
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -146,6 +147,7 @@ class Curated:
         return file
 
 
+@typed
 def curate(
     images: Any,
     keep: int | float,

@@ -22,6 +22,7 @@ from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 Reader = Callable[[str], Image.Image]
 
@@ -87,6 +88,7 @@ def open_image(path: str) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
+@typed
 def find_duplicates(
     paths: Sequence[str | os.PathLike[str]],
     vectors: Any = None,

@@ -54,6 +54,10 @@ class Picks(Sequence[Pick]):
     def __len__(self) -> int:
         return len(self.picks)
 
+    def __repr__(self) -> str:
+        shown = [path for _, path, *_ in self[:3].rows()]
+        return f"<Picks of {len(self)} images: {', '.join([*shown, *(['...'] if len(self) > 3 else [])])}>"
+
     @overload
     def __getitem__(self, place: int) -> Pick: ...
 

@@ -20,6 +20,7 @@ from solo_hcsc.hcsc.options import levels_for
 from solo_hcsc.tables import data_frame
 from solo_hcsc.trees.pool import as_mapping, as_pool
 from solo_hcsc.trees.votes import knn_votes
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -47,6 +48,9 @@ class Spread:
 
     def __len__(self) -> int:
         return len(self.given)
+
+    def __repr__(self) -> str:
+        return f"<Spread of {self.given.sum()} labels to {len(self)} images, {len(self.classes)} classes>"
 
     @cached_property
     def confidences(self) -> np.ndarray:
@@ -85,6 +89,7 @@ class Spread:
         return Path(folder)
 
 
+@typed
 def spread(images: Any, labels: Mapping[Any, Any], clusters: Any = None, abstain: float = 0.0) -> Spread:
     """Label all images from a few whose classes are known.
 

@@ -22,6 +22,7 @@ from solo_hcsc.extras import require
 from solo_hcsc.hcsc.kmeans import nearest, normalise
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 KIND = "solo_hcsc.tree"  # the entry of a file's metadata that says what the file is
 TREE, IMAGES = "tree.safetensors", "images.parquet"
@@ -137,6 +138,7 @@ class Tree:
             int(self.nodes(k)[clusters[number]]) for k, clusters in zip(self.level_sizes, self.levels.T, strict=True)
         )
 
+    @typed
     def members(self, node: int) -> np.ndarray:
         """Return the numbers of the images below a node, rising."""
         first = self._places[self._check(node)]
@@ -179,6 +181,7 @@ class Tree:
 
     # ---- looking ----
 
+    @typed
     def show(self, most: int = 12) -> str:
         """Return a short text: the levels, and the largest clusters of the top one with typical images.
 
@@ -228,6 +231,7 @@ class Tree:
 
     # ---- files ----
 
+    @typed
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tree.safetensors`, and `images.parquet` with each image's key and clusters, into a folder.
 
@@ -260,6 +264,7 @@ class Tree:
                 path.unlink(missing_ok=True)
 
     @classmethod
+    @typed
     def load(cls, folder: str | os.PathLike[str]) -> "Tree":
         """Reads a tree that `save` wrote; raises ValueError for anything else."""
         require("tables", "a tree in a folder")

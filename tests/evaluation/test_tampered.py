@@ -50,11 +50,14 @@ def test_crop_size_that_no_image_has_is_refused(size, kind, untrained, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("std", [0, 0, 0]), ("std", [1e-50, 1, 1]), ("mean", [float("nan"), 0, 0])], ids=str
+    ("name", "value"),
+    [("std", [0, 0, 0]), ("std", [1e-50, 1, 1]), ("mean", [float("nan"), 0, 0]), ("dataset", ["custom"])],
+    ids=str,
 )
-def test_colours_that_make_no_numbers_are_refused(name, value, untrained, tmp_path):
+def test_settings_of_images_that_no_run_has_are_refused(name, value, untrained, tmp_path):
     shutil.copy(untrained, tmp_path / "x.pth")
-    (tmp_path / "args.json").write_text(json.dumps({"encoder": "resnet18", "dataset": ["custom"], name: value}))
+    known = {"encoder": "resnet18", "dataset": "custom", "crop_size": [32], "mean": [0.5] * 3, "std": [0.2] * 3}
+    (tmp_path / "args.json").write_text(json.dumps(known | {name: value}))
     with pytest.raises(UserError, match=rf"{name} is \[.*\], which no run writes; give `{name}`"):
         embed(tmp_path / "x.pth", [Image.new("RGB", (40, 40))])
 
