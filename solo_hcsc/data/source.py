@@ -216,7 +216,7 @@ class ImageSource:
         return self
 
     def with_split(self, split: str) -> "ImageSource":
-        """Located, for a command that reads the `train` or the `val` images; the other ones need not be there."""
+        """Locate the images for a command that reads the `train` or the `val` ones; the others need not be there."""
         if split == "train":
             return replace(self, val_dir=None).located(needs_val=False)
         return replace(self, train_dir=self.val_dir or self.train_dir).located(needs_val=True)

@@ -139,7 +139,7 @@ class Encoder:
 
     @property
     def transform(self) -> Compose:
-        """Resize, cut out and normalise a PIL image in RGB as `embed` does: a tensor (3, H, W)."""
+        """Return the transform that resizes, crops and normalises a PIL image in RGB as `embed` does, to (3, H, W)."""
         return self.view.transform
 
     @property

@@ -91,7 +91,7 @@ def check_finite(x: torch.Tensor, title: str) -> None:
 @torch.no_grad()
 @typed
 def features_of(module: Module, images: torch.Tensor, batch_size: int = 256) -> torch.Tensor:
-    """Features of images that are in memory.
+    """Compute features of images that are in memory.
 
     Args:
         module: an encoder in evaluation mode, such as `load_encoder(path).module.eval()`.

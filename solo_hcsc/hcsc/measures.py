@@ -17,7 +17,7 @@ STILL = 1e-3  # of the features' root mean square: a standard deviation from whi
 
 
 def rankme(features: Any, eps: float = 1e-7) -> float:
-    """RankMe (Garrido et al., ICML 2023, Eq. 1): exp of the entropy of the normalised singular values.
+    """Compute RankMe (Garrido et al., ICML 2023, Eq. 1): exp of the entropy of the normalised singular values.
 
     It is a smooth rank: D if the features have the same extent in D directions, 1 if they all lie on one line. They are
     not centred. It cannot exceed n: compare figures of equally many images only.
@@ -44,7 +44,7 @@ def rankme(features: Any, eps: float = 1e-7) -> float:
 
 
 def alignment(z1: Any, z2: Any, alpha: float = 2.0) -> float:
-    """Alignment (Wang & Isola, ICML 2020, Section 4.1): mean distance to the power alpha of positive pairs.
+    """Compute alignment (Wang & Isola, ICML 2020, Section 4.1): mean distance to the power alpha of positive pairs.
 
     Args:
         z1: (n, D) features of n images; they are scaled to unit length here.
@@ -68,7 +68,7 @@ def alignment(z1: Any, z2: Any, alpha: float = 2.0) -> float:
 
 
 def uniformity(z: Any, t: float = 2.0) -> float:
-    """Uniformity (Wang & Isola, ICML 2020, Section 4.1): log of the mean Gaussian potential of all pairs.
+    """Compute uniformity (Wang & Isola, ICML 2020, Section 4.1): log of the mean Gaussian potential of all pairs.
 
     Args:
         z: (n, D) features of n >= 2 images; they are scaled to unit length here.
@@ -89,7 +89,7 @@ def uniformity(z: Any, t: float = 2.0) -> float:
 
 
 def dead_dimensions(features: Any, still: float = STILL) -> float:
-    """The share of dimensions that (almost) do not vary over the images: collapsed ones (Jing et al., ICLR 2022).
+    """Return the share of collapsed dimensions: those that hardly vary over the images (Jing et al., ICLR 2022).
 
     Jing et al. count vanishing singular values of the covariance; this counts vanishing entries of its diagonal, which
     are what a ReLU or a pruned unit leaves behind. Collapse in other directions is what `rankme` sees.

@@ -89,7 +89,7 @@ def build_tree(
 
 
 def _small_clusters(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Clusters (N,) of some four images, but at most 4,000 clusters, and their means (M, D)."""
+    """Cluster images by fours, but into at most 4,000 clusters; return the clusters (N,) and their means (M, D)."""
     count = min(SMALL_CLUSTERS, max(1, len(points) // 4))
     options = Options(num_prototypes=(count,), kmeans_restarts=1)
     found = np.unique(nearest(points, fast_kmeans(points, count, options, seed))[1], return_inverse=True)[1]

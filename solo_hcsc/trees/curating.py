@@ -82,12 +82,12 @@ class Curated:
     unreadable: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Return how many are kept."""
         return len(self.kept)
 
     @cached_property
     def names(self) -> list[str]:
-        """The path of each of the N images, its number where there are no paths."""
+        """Return the path of each of the N images, its number where there are no paths."""
         return [str(number) for number in range(len(self.reasons))] if self.paths is None else list(self.paths)
 
     def columns(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Outliers:
 
     @property
     def images(self) -> np.ndarray:
-        """The numbers of the outliers, the farthest first."""
+        """Return the numbers of the outliers, the farthest first."""
         found = np.flatnonzero(self.distances > self.fence)
         return found[np.argsort(-self.distances[found], kind="stable")]
 

@@ -69,7 +69,7 @@ class Picks(Sequence[Pick]):
 
     @property
     def images(self) -> list[int]:
-        """The numbers of the images."""
+        """Return the numbers of the images."""
         return [one.image for one in self.picks]
 
     def rows(self) -> list[tuple[int, str, str, str]]:

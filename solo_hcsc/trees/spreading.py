@@ -54,12 +54,12 @@ class Spread:
 
     @cached_property
     def confidences(self) -> np.ndarray:
-        """(N,) the share of the likeliest class."""
+        """Return (N,) the share of the likeliest class."""
         return self.shares.max(axis=1)
 
     @cached_property
     def labels(self) -> np.ndarray:
-        """(N,) the likeliest class of each image; None where the confidence is too low."""
+        """Return (N,) the likeliest class of each image; None where the confidence is too low."""
         found = np.array([*self.classes, None], object)[self.shares.argmax(axis=1)]
         order = np.argsort(np.where(self.given, np.inf, self.confidences), kind="stable")
         found[order[: round(self.abstain * int((~self.given).sum()))]] = None
