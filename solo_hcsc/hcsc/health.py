@@ -104,8 +104,8 @@ def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, Sign]:
         if clusters > 0.8 * members:
             what = "prototypes" if number > 1 else "images"
             signs[f"members {number}"] = Sign(
-                f"most clusters of level {number} are alone",
-                f"level {number} has {clusters} clusters for {members} {what}, so that most are alone; "
+                f"most clusters of level {number} have one member",
+                f"level {number} has {clusters} clusters for {members} {what}, and most clusters have one member; "
                 "ask for fewer `num_prototypes` there",
             )
         members = clusters

@@ -472,6 +472,8 @@ def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, A
     Example:
         >>> suitable_levels({}, images=2640)[0]
         {'num_prototypes': [66, 44, 22]}
+        >>> suitable_levels({"num_prototypes": [1]}, images=14)  # no fewer can be asked for
+        ({}, None)
     """
     options = options_in(values)
     clustered = options.clustered_at_most(images)
@@ -485,11 +487,11 @@ def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, A
             f"`num_prototypes` {shown}: chosen for {clustered} images, at least {IMAGES_EACH} for each prototype "
             "of the bottom level, and the levels in the paper's proportions"
         )
-    if given and clustered < options.few_images:
-        bottom = options.num_prototypes[0]
+    bottom = options.num_prototypes[0]
+    if given and bottom > levels[0] and options.min_cluster_size * bottom <= clustered < options.few_images:
         return {}, (
-            f"`num_prototypes` {bottom}: {clustered} images are {clustered // bottom} for each, and clusters of "
-            f"fewer than {options.min_cluster_size} (`min_cluster_size`) are dropped: many clusters will be; "
-            f"ask for at most {levels[0]}"
+            f"`num_prototypes` {bottom}: {clustered} images are {clustered // bottom} for each, and many clusters will "
+            f"be dropped, those of fewer than {options.min_cluster_size} (`min_cluster_size`); ask for at most "
+            f"{levels[0]}"
         )
     return {}, None
