@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from solo_hcsc.study.ablate import ablate
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
+    from solo_hcsc.training.adapt import adapt
     from solo_hcsc.training.pretraining import pretrain
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.handover import Chosen, hand_over
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
@@ -55,6 +57,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Checked",
+    "Chosen",
     "Coded",
     "Comparison",
     "Curated",
@@ -76,6 +79,7 @@ __all__ = [
     "UserError",
     "__version__",
     "ablate",
+    "adapt",
     "alignment",
     "analyse",
     "build_hierarchy",
@@ -94,6 +98,7 @@ __all__ = [
     "find_duplicates",
     "find_flaws",
     "find_outliers",
+    "hand_over",
     "index_shards",
     "knn",
     "linear",
@@ -142,7 +147,9 @@ _ROOMS = {
     "data.flaws": ("find_flaws",),
     "trees.duplicates": ("find_duplicates",),
     "trees.outliers": ("find_outliers",),
+    "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
+    "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
     "evaluation.detection": ("detect",),
