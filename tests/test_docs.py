@@ -30,6 +30,7 @@ HERE = ["--num_workers", "0", "--accelerator", "cpu"]
 SMALLER = {  # what a command gets behind its own flags
     "pretrain": [*SMALL, "--max_epochs", "1", "--limit_train_batches", "3", *TREE],
     "linear": ["--max_epochs", "1", *HERE],
+    "adapt": [*HERE, "--views", "2", "--crop_size", "32"],
     **dict.fromkeys(("explore", "pick", "spread", "curate", "embed", "knn"), HERE),
 }
 
