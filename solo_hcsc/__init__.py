@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
     from solo_hcsc.trees.handover import Chosen, hand_over
+    from solo_hcsc.trees.label_files import read_labels
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
@@ -111,6 +112,7 @@ __all__ = [
     "places",
     "pretrain",
     "rankme",
+    "read_labels",
     "semisup",
     "spread",
     "uniformity",
@@ -149,6 +151,7 @@ _ROOMS = {
     "trees.outliers": ("find_outliers",),
     "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
+    "trees.label_files": ("read_labels",),
     "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),

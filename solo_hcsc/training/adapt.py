@@ -166,7 +166,7 @@ def adapt_run(
     read = replace(embedder.origin.source or source, val_dir=source.val_dir)
     write_run(settings, encoder, module, read, handed)
     run = open_run(settings.out)
-    data = describe_data(read, None, train.skipped, train=len(train))
+    data = describe_data(read, None, train.skipped, train=len(train), val=len(held.queries))
     columns = {"features": "features", **{name: HEADINGS[name] for name in frozen.measures}}
     told = {
         "handed_over": handed,

@@ -11,6 +11,7 @@ from tiny import make_images, run_here
 
 import solo_hcsc
 from solo_hcsc.encoders.embedding import Embedder
+from solo_hcsc.report.summary import summarise
 from solo_hcsc.training import adapt as adapting
 from solo_hcsc.training.held_out import Judged
 
@@ -59,6 +60,8 @@ def test_run_is_taken_by_other_commands(adapted, photos, tmp_path, capsys):
     run_here("explore", adapted, "--out", tmp_path / "page", *QUICK)
     out = capsys.readouterr().out
     assert "24 queries" in out
+    measured = summarise(adapted).to_pandas().set_index("evaluation")["measure"]
+    assert measured["adapt"] == "KNN / 1 label a class / 5 labels a class"
     assert "60 images in" in out
     assert (tmp_path / "page" / "index.html").is_file()
 

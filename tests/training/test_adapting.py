@@ -6,6 +6,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from tiny import make_images
+from torchvision.models import resnet18
 
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.encoders.adapter import Adapted, Adapter
@@ -16,7 +17,7 @@ from solo_hcsc.training import adapting
 from solo_hcsc.training.adapt import fit
 from solo_hcsc.training.adapting import Recipe, _even, fit_adapter, levels_for
 from solo_hcsc.training.held_out import Held, Judged, few_labels, judge_labelled, judge_views
-from solo_hcsc.training.tuning import Tuning, trained_parameters, tune_encoder
+from solo_hcsc.training.tuning import Tuning, layers_of, trained_parameters, tune_encoder
 
 CLASSES, EACH, VIEWS = 6, 20, 3
 
@@ -197,7 +198,8 @@ def test_only_the_last_layers_are_trained_each_with_its_rate():
     everything = trained_parameters(timm.create_model("resnet10t", num_classes=0), Tuning(lr=0.1))
     rates = sorted({group["lr"] for group in everything})
     assert len(rates) > 3
-    assert rates[-1] <= 0.1
+    assert rates[-1] == 0.1
+    assert layers_of(resnet18())["conv1.weight"] < layers_of(resnet18())["layer4.0.conv1.weight"]
 
 
 def test_tuning_moves_weights_and_keeps_the_statistics_of_batch_norm(tmp_path):
