@@ -149,8 +149,7 @@ def known() -> list[str]:
 
 def overview() -> str:
     """Return all commands in groups, with a line each, or several on a narrow terminal."""
-    what = "Trees of your images, and HCSC among solo-learn's methods: train, evaluate, compare."
-    lines = ["usage: solo-hcsc COMMAND [flags]", "", what]
+    lines = ["usage: solo-hcsc COMMAND [flags]", "", "Trees of your images, and HCSC among solo-learn's methods."]
     wrap = partial(textwrap.wrap, width=width(), subsequent_indent=" " * 14)
     for group, commands in COMMANDS.items():
         lines += ["", f"{group}:"]
