@@ -68,8 +68,9 @@ class _Numbered(Dataset):
 def layers_of(encoder: nn.Module) -> dict[str, int]:
     """Return the layer of each parameter by its name, from 0: as timm groups them, or by the encoder's own parts."""
     names = [name for name, _ in encoder.named_parameters()]
-    if hasattr(encoder, "group_matcher"):
-        return group_parameters(encoder, encoder.group_matcher(coarse=False), reverse=True)
+    matcher: Any = getattr(encoder, "group_matcher", None)
+    if matcher is not None:
+        return group_parameters(encoder, matcher(coarse=False), reverse=True)
     parts = list(dict.fromkeys(name.partition(".")[0] for name in names))
     return {name: parts.index(name.partition(".")[0]) for name in names}
 

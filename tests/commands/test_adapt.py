@@ -48,6 +48,10 @@ def test_frozen_features_are_handed_over_where_the_adapted_are_no_better(
     assert np.array_equal(solo_hcsc.embed(tmp_path / "run", photos / "val").vectors, before.vectors)
     record = json.loads((tmp_path / "run" / "args.json").read_text())
     assert (record["method"], record["handed_over"]) == ("adapt", "frozen")
+    (line,) = (line for line in out.splitlines() if line.startswith("to use them elsewhere: solo-hcsc "))
+    monkeypatch.chdir(tmp_path)
+    run_here(*line.partition("solo-hcsc ")[2].split())
+    assert (tmp_path / "encoder.safetensors").is_file()
 
 
 def test_run_is_taken_by_other_commands(adapted, photos, tmp_path, capsys):

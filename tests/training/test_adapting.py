@@ -10,13 +10,15 @@ from torchvision.models import resnet18
 
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.encoders.adapter import Adapted, Adapter
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.errors import UserError
 from solo_hcsc.runs.run import _EncoderAlone
+from solo_hcsc.settings import Settings
 from solo_hcsc.training import adapting
-from solo_hcsc.training.adapt import fit
+from solo_hcsc.training.adapt import fit, given_labels
 from solo_hcsc.training.adapting import Recipe, _even, fit_adapter, levels_for
-from solo_hcsc.training.held_out import Held, Judged, few_labels, judge_labelled, judge_views
+from solo_hcsc.training.held_out import Held, Judged, few_labels, hold_out, judge_labelled, judge_views
 from solo_hcsc.training.tuning import Tuning, layers_of, trained_parameters, tune_encoder
 
 CLASSES, EACH, VIEWS = 6, 20, 3
@@ -162,6 +164,33 @@ def test_training_that_makes_features_worse_ends_early_with_the_adapter_from_bef
     _, judged = fit(adapter, views, recipe, held, lambda done, _: epochs.append(done))
     assert sum(judged.measures.values()) >= sum(held.judge(adapter.beside).measures.values())
     assert epochs[-1] < 200
+
+
+def found(names, vectors):
+    classes = tuple(sorted({name for name in names if name}))
+    numbers = np.array([classes.index(name) if name else -1 for name in names])
+    return Embeddings([f"{number}.png" for number in range(len(names))], vectors.numpy(), numbers, classes)
+
+
+def test_validation_images_judge_by_the_names_of_classes(adapter, features):
+    vectors, labels = features[0][:, 0], [f"class {label}" for label in features[1].tolist()]
+    train, val = found(labels, vectors), found(["other", *labels[20:60]], vectors[19:60])
+    classes = given_labels(Settings(labels=None), train)
+    views = adapter.points(features[0])
+    held, kept = hold_out(adapter, views, train, val, classes, seed=0)
+    assert len(kept) == len(views)  # nothing else is held out
+    assert held.wanted.tolist() == features[1][20:60].tolist()  # and a class of nothing known asks nothing
+    assert held.judge_frozen().measures["knn"] > 90  # each is in the bank
+
+
+def test_images_of_one_class_or_none_are_judged_by_another_view(adapter, features):
+    views = adapter.points(features[0])
+    for name in ("only", None):
+        train = found([name] * len(views), features[0][:, 0])
+        held, kept = hold_out(adapter, views, train, None, given_labels(Settings(labels=None), train), seed=0)
+        assert held.labels is None
+        assert len(kept) + len(held.queries) == len(views)
+        assert list(held.judge_frozen().measures) == ["agreement"]
 
 
 # ---- files ----
