@@ -3,6 +3,7 @@
 import gc
 import json
 import sys
+from collections import Counter
 from importlib import import_module
 from unittest import mock
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import epoch, judging, measure, scaling, startup
+from benchmarks import containers, epoch, judging, measure, scaling, startup
 from solo_hcsc.__main__ import known
+from solo_hcsc.data.images import Encoded, read_image
 
 original = epoch.Pretraining.epoch
 
@@ -198,10 +200,27 @@ def test_loader(images, tmp_path):
     ours = [row for row in record["rows"] if row["way"].startswith("ours")]
     assert [row["photos"] for row in ours] == ["12 MP", "12 MP", "500 x 375", "500 x 375", "as they are", "as they are"]
     assert all(row["images_per_second"] > 0 and row["grown_bytes"] is not None for row in ours)
-    assert sum("decode alone" in row["way"] for row in record["rows"]) == 9
+    decodes = [row["of_limit"] for row in record["rows"] if "decode alone" in row["way"]]
+    assert (len(decodes), max(decodes)) == (9, 1)
+    assert all(0 < row["of_limit"] for row in record["rows"])
     for row in record["operations"]:
         assert row["library"] != "Pillow" or row["psnr"] is None  # equal to itself
         assert row["library"] != "OpenCV (ours)" or row["psnr"] is None or row["psnr"] > 30
+
+
+def test_containers(images, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(containers, "read_image", lambda image: asked.append(image) or read_image(image))
+    rows = run("containers", tmp_path, "--data_dir", images / "train")["rows"]
+    ways = [row["way"] for row in rows if row["photos"] == "64 px"]
+    assert ways == [row["way"] for row in rows if row["photos"] == "as they are"]
+    assert len(ways) == len(set(ways)) == 7
+    assert [row["of_limit"] for row in rows if row["way"] == containers.LIMIT] == [1, 1]
+    assert all(row["read_microseconds"] > 0 for row in rows)
+    # What a container gave was decoded: each has all images, twice for each size.
+    seen = Counter(image.content for image in asked if isinstance(image, Encoded))
+    assert set(seen.values()) == {2 * len(ways)}
+    assert len(seen) == 2 * 24
 
 
 def test_explore(images, tmp_path):
