@@ -202,7 +202,7 @@ def test_loader(images, tmp_path):
     assert all(row["images_per_second"] > 0 and row["grown_bytes"] is not None for row in ours)
     decodes = [row["of_limit"] for row in record["rows"] if "decode alone" in row["way"]]
     assert (len(decodes), max(decodes)) == (9, 1)
-    assert all(0 < row["of_limit"] for row in record["rows"])
+    assert all(row["of_limit"] > 0 for row in record["rows"])
     for row in record["operations"]:
         assert row["library"] != "Pillow" or row["psnr"] is None  # equal to itself
         assert row["library"] != "OpenCV (ours)" or row["psnr"] is None or row["psnr"] > 30

@@ -47,7 +47,8 @@ def parse(argv: Sequence[str]) -> tuple[Settings, list[str]]:
         required=True,
         help="components: the paper's ablation; levels and prototypes: its sensitivity analysis, from the run's own "
         "--num_prototypes; choices: what preset recommended chose, each taken back; tree: without the tree and with "
-        "it; ceiling: the same, and the true labels as the tree, which no other run may have; images: --image_backend pil and fast",
+        "it; ceiling: the same, and the true labels as the tree, which no other run may have; images: "
+        "--image_backend pil and fast",
     )
     group.add_argument("--rows", nargs="+", type=int, metavar="N", help="only these rows of the table, from 1")
     group.add_argument(
