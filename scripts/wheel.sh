@@ -12,7 +12,9 @@ rm -rf dist build
 "$work/build/bin/twine" check --strict dist/*
 
 python3 -m venv "$work/empty"
-"$work/empty/bin/pip" install --quiet --disable-pip-version-check "$(ls "$PWD"/dist/*.whl)[cpu,report,tables]"
+"$work/empty/bin/pip" install --quiet --disable-pip-version-check \
+    "$(ls "$PWD"/dist/*.whl)[cpu,report,tables,weights]"
+sed -n '/^```python/,/^```/{/^```/d; p}' README.md >"$work/quickstart.py"
 cd "$work" # away from the source
 export PATH="$work/empty/bin:$PATH"
 python - <<'PYTHON'
@@ -25,17 +27,14 @@ Path("photos").mkdir()
 for number in range(40):
     pixels = np.random.default_rng(number).integers(0, 255, (48, 64, 3), dtype="uint8")
     Image.fromarray(pixels).save(f"photos/{number}.jpg")
-
-import solo_hcsc as sh
-
-encoder = sh.Encoder.timm("resnet10t", crop_size=64, pretrained=False)  # random weights: nothing is downloaded
-photos = sh.embed(encoder, "photos")
-tree = sh.build_tree(photos)
-picks = sh.pick(tree, budget=5)
-page = sh.explore(photos, tree, out="page")
-assert photos.vectors.shape == (40, 512) and len(picks.images) == 5 and (page / "index.html").is_file()
-print(f"solo_hcsc {sh.__version__}: a tree of {tree.levels.shape[1]} levels, and its page")
 PYTHON
+cat >>quickstart.py <<'PYTHON'
+from pathlib import Path
+
+assert photos.vectors.shape == (40, 1280) and len(picks) == 20 and Path("page/index.html").is_file()
+print(f"solo_hcsc {sh.__version__}: README's quickstart made a tree of {tree.levels.shape[1]} levels, and its page")
+PYTHON
+python quickstart.py
 solo-hcsc --help >/dev/null
 solo-hcsc pretrain --help >/dev/null 2>&1 || echo "pretraining needs solo-learn: pip install --no-deps solo-learn==1.0.2"
 cd - >/dev/null

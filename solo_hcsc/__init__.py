@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from solo_hcsc.study.ablate import ablate
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
+    from solo_hcsc.training.adapt import adapt
     from solo_hcsc.training.pretraining import pretrain
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
@@ -76,6 +77,7 @@ __all__ = [
     "UserError",
     "__version__",
     "ablate",
+    "adapt",
     "alignment",
     "analyse",
     "build_hierarchy",
@@ -142,6 +144,7 @@ _ROOMS = {
     "data.flaws": ("find_flaws",),
     "trees.duplicates": ("find_duplicates",),
     "trees.outliers": ("find_outliers",),
+    "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas
 import pytest
 import timm
 from tiny import ROOT, SMALL, make_images, run_here
@@ -20,14 +21,16 @@ import solo_hcsc
 from solo_hcsc.encoders import loading
 from solo_hcsc.training import pretraining
 
-PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 LEFT_OUT = r"(?:<!-- not run: (?P<why>.+?) -->\n)?"
 BLOCK = re.compile(LEFT_OUT + r"^```(?P<language>python|bash)\n(?P<text>.*?)^```", re.M | re.S)
 FETCHED = re.compile(r'<(?:script|link|img)[^>]+"(https?:[^"]+)')
 TREE = "--num_prototypes 3 2 --min_cluster_size 2 --queue_size 16".split()
+HERE = ["--num_workers", "0", "--accelerator", "cpu"]
 SMALLER = {  # what a command gets behind its own flags
     "pretrain": [*SMALL, "--max_epochs", "1", "--limit_train_batches", "3", *TREE],
-    "linear": ["--max_epochs", "1", "--num_workers", "0", "--accelerator", "cpu"],
+    "linear": ["--max_epochs", "1", *HERE],
+    **dict.fromkeys(("explore", "pick", "spread", "curate", "embed", "knn"), HERE),
 }
 
 
@@ -48,7 +51,16 @@ def run_shell(text: str) -> None:
         if not words:
             continue
         assert words[0] == "solo-hcsc", f"{line}: what is this? say <!-- not run: WHY --> before it"
-        run_here(*words[1:], *SMALLER.get(words[1], ["--num_workers", "0"] if "RUN" in line else []))
+        if "--labels" in words:
+            fill_in(Path(words[words.index("--labels") + 1]))
+        run_here(*words[1:], *SMALLER.get(words[1], []))
+
+
+def fill_in(labels: Path) -> None:
+    """Write the labels that a person would: what the images' folders say."""
+    table = pandas.read_csv(labels)
+    table["label"] = [Path(path).parent.name for path in table["path"]]
+    table.to_csv(labels, index=False)
 
 
 @pytest.fixture

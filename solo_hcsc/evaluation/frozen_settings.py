@@ -8,18 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.data.settings import (
-    EVALUATED_SIZE,
-    IMAGES,
-    TRAIN_LIST,
-    WORKERS,
-    check_colours,
-    check_label_hierarchy,
-    check_skipping,
-)
-from solo_hcsc.encoders.settings import CACHE, FOREIGN
+from solo_hcsc.data.settings import check_colours, check_label_hierarchy, check_skipping
+from solo_hcsc.encoders.settings import CACHE, EMBEDDER, READER
 from solo_hcsc.errors import ArgumentError
-from solo_hcsc.evaluation.protocols import CHECKPOINT, Groups, adapted, check_checkpoint, check_labelled
+from solo_hcsc.evaluation.protocols import CHECKPOINT, check_checkpoint, check_labelled
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import (
     HIDDEN,
@@ -27,10 +19,12 @@ from solo_hcsc.settings import (
     ONE,
     POSITIVE,
     Bound,
+    Groups,
     Setting,
     Settings,
     at_least,
     below,
+    changed,
     count_or_share,
     settle,
 )
@@ -45,24 +39,10 @@ _AS_TRAINED = {"dataset": {"help": "which data set; as in pretraining if not giv
 
 def _frozen(own: Groups, changes: Mapping[str, Mapping[str, Any]]) -> Groups:
     """Return the settings that choose features, images and a device, by their groups, with an evaluation's own."""
-    told = "the encoder's features, or what the method's projector makes of them"
-    groups: Groups = {
-        "encoder": (
-            *FOREIGN,
-            Setting("features", ("backbone", "projector"), "backbone", None, told),
-            Setting("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
-        ),
-        "data": (
-            *IMAGES,
-            TRAIN_LIST,
-            EVALUATED_SIZE,
-            Setting("batch_size", int, 128, ONE, "images per forward pass"),
-            WORKERS,
-        ),
-    }
+    groups = {"encoder": EMBEDDER, "data": READER}
     hidden = {name: {"help": HIDDEN} for name in ("dali", "dali_device", "no_labels")}
     joined = {title: (*groups.get(title, ()), *own.get(title, ())) for title in groups | own}
-    return adapted(joined, {**_AS_TRAINED, **hidden, **changes})
+    return changed(joined, {**_AS_TRAINED, **hidden, **changes})
 
 
 def _of_checkpoint(own: Groups, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Groups:
@@ -121,7 +101,7 @@ CURATING = (
     Setting("seed", int, 0, below(2**31), "of `way` random, and of the tree of many images"),
 )
 _DRAWS = "times that each choice is made, each from another four fifths of the training images"
-FEWLABELS = adapted(
+FEWLABELS = changed(
     {
         **EMBED,
         "few labels": (

@@ -288,7 +288,7 @@ def _shorter_side(image: Image.Image) -> int:
 
 
 def _square(image: Image.Image, side: int) -> np.ndarray:
-    return np.asarray(ImageOps.fit(image.convert("RGB"), (side, side)))
+    return np.array(ImageOps.fit(image.convert("RGB"), (side, side)))
 
 
 def _sheets(dataset: Dataset, which: np.ndarray, side: int, loading: Loading, title: str) -> Iterator[bytes]:
