@@ -5,7 +5,6 @@ what differs, divided by the images, is what an image takes. `pack` and `index` 
 """
 
 import io
-import json
 import os
 import tarfile
 import tempfile
@@ -13,6 +12,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +58,23 @@ def taken(work: Callable[[], Any]) -> dict[str, Any]:
 
     `own` is its memory, `mapped` the files it looks at, which processes share.
     """
-    reading, writing = os.pipe()
-    if not (child := os.fork()):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-        before, started, wall = (_status("RssAnon"), _status("RssFile")), _cpu(), time.monotonic()
-        work()
-        found = {"cpu_seconds": _cpu() - started, "wall_seconds": time.monotonic() - wall}
-        mapped = _status("RssFile") - before[1]
-        found |= {"mapped_bytes": mapped, "own_bytes": _status("VmHWM") - _status("RssFile") - before[0]}
-        os.write(writing, json.dumps(found).encode())
-        os._exit(0)
-    os.close(writing)
-    _, status = os.waitpid(child, 0)
-    with os.fdopen(reading) as answer:
-        if status:
-            raise RuntimeError("the process failed; its message is above")
-        return dict(json.loads(answer.read()))
+    context = get_context("fork")
+    answer, asked = context.Pipe(duplex=False)
+    process = context.Process(target=_measured, args=(work, asked))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError("the process failed; its message is above")
+    return dict(answer.recv())
+
+
+def _measured(work: Callable[[], Any], answer: Connection) -> None:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before, started, wall = (_status("RssAnon"), _status("RssFile")), _cpu(), time.monotonic()
+    work()
+    found = {"cpu_seconds": _cpu() - started, "wall_seconds": time.monotonic() - wall}
+    mapped = _status("RssFile")
+    answer.send(found | {"mapped_bytes": mapped - before[1], "own_bytes": _status("VmHWM") - mapped - before[0]})
 
 
 def _cpu() -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import containers, epoch, judging, measure, scaling, startup
+from benchmarks import containers, epoch, judging, many, measure, scaling, startup
 from solo_hcsc.__main__ import known
 from solo_hcsc.data.images import Encoded, read_image
 
@@ -221,6 +221,25 @@ def test_containers(images, tmp_path, monkeypatch):
     seen = Counter(image.content for image in asked if isinstance(image, Encoded))
     assert set(seen.values()) == {2 * len(ways)}
     assert len(seen) == 2 * 24
+
+
+def test_many(tmp_path, capsys):
+    record = run("many", tmp_path)
+    rows = {(row["what"], row["images"]): row for row in record["rows"]}
+    started = [(many.START, 300), (many.START, 1200)]
+    assert list(rows) == [("index", 300), ("index", 1200), ("pack", 300), *started, ("a run", 1200)]
+    assert all(row["own_bytes"] > 0 for row in rows.values())
+    assert record["each"]["own_bytes"] * 900 == pytest.approx(
+        rows[started[1]]["own_bytes"] - rows[started[0]]["own_bytes"]
+    )
+    assert "at the start, an image takes" in capsys.readouterr().out
+
+
+def test_memory_of_a_process_is_what_it_takes_beyond_its_beginning():
+    taken = many.taken(lambda: np.ones(4_000_000))
+    assert taken["own_bytes"] == pytest.approx(32e6, rel=0.2)
+    with pytest.raises(RuntimeError, match="the process failed"):
+        many.taken(lambda: 1 / 0)
 
 
 def test_explore(images, tmp_path):
