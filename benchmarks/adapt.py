@@ -5,6 +5,7 @@ test/ keeps these, another one is split at random. Test images are judged, held-
 `--parts judging` many runs with random settings say which figure without labels ranks them as labels do.
 """
 
+import json
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -60,16 +61,20 @@ def main() -> None:
     flags.add_argument("--images", type=int, default=2500, help="training images of a set, at most")
     flags.add_argument("--seeds", type=int, default=20)
     flags.add_argument("--judge", choices=["val", "test"], default="test")
-    flags.add_argument("--parts", nargs="+", choices=["losses", "judging"], default=["losses"])
+    flags.add_argument("--parts", nargs="+", choices=["losses", "judging", "search"], default=["losses"])
     flags.add_argument(
         "--tail", type=float, default=1.0, help="classes get fewer training images, down to one in so many"
     )
+    flags.add_argument("--trials", type=int, default=8, help="of each loss, judged on held-out images")
+    flags.add_argument("--name", default="adapt", help="of the record")
     args = flags.parse_args()
     torch.set_num_threads(args.threads[0])
     if "losses" in args.parts:
         losses(args)
     if "judging" in args.parts:
         judging(args)
+    if "search" in args.parts:
+        search(args)
 
 
 # ---- pictures and their points ----
@@ -166,11 +171,13 @@ def clustered(points: torch.Tensor, count: int) -> np.ndarray:
 
 
 def losses(args: Namespace) -> None:
+    """Train and judge every row on every set; rows that the record has already are kept, so that it can go on."""
     seeds = 1 if args.small else args.seeds
-    rows, values = [], {}
+    rows = recorded(args, seeds)
     for name in args.sets:
-        pictures = Pictures(name, args)
-        for row in args.rows:
+        wanted = [row for row in args.rows if (name, row) not in {(one["set"], one["row"]) for one in rows}]
+        pictures = Pictures(name, args) if wanted else None
+        for row in wanted:
             found: dict[str, list[float]] = {}
             started = time.process_time()
             for seed in range(1 if row == "frozen" else seeds):
@@ -179,34 +186,38 @@ def losses(args: Namespace) -> None:
                 adapter = fit_adapter(pictures.adapter, pictures.views, how, labels)
                 for measured, value in judged(pictures, adapter, row == "frozen").items():
                     found.setdefault(measured, []).append(value)
-            values[name, row] = found
             seconds = (time.process_time() - started) / len(found["knn"])
-            rows.append({"set": name, "row": row, "images": len(pictures.views), "asked": len(pictures.asked),
-                         "cpu_seconds": round(seconds, 2), **found})  # fmt: skip
+            told_of = {"images": len(pictures.views), "asked": len(pictures.asked), "cpu_seconds": round(seconds, 2)}
+            rows.append({"set": name, "row": row, **told_of, **found})
+            measure.write("adapt", args, rows, file=args.name, pairs=pairs(rows))
             shown = [f"{np.mean(found[one]):.1f} ± {np.std(found[one]):.1f}" for one in MEASURES]
             measure.show(("set", "row", *MEASURES, "CPU s"), [(name, row, *shown, f"{seconds:.1f}")])
-            write(args, rows, pairs(values, args.sets))
-    found = pairs(values, args.sets)
-    shown = [(one["set"], f"{one['row']} - {one['against']}", *(told(one[name]) for name in MEASURES)) for one in found]
-    measure.show(("set", "paired difference [95 %]", *MEASURES), shown)
+    differences = [
+        (one["set"], f"{one['row']} - {one['against']}", *(told(one[what]) for what in MEASURES)) for one in pairs(rows)
+    ]
+    measure.show(("set", "paired difference [95 %]", *MEASURES), differences)
 
 
-def write(args: Namespace, rows: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[str, Any]]) -> None:
-    tail = f"_tail{args.tail:g}" * (args.tail > 1)
-    other = args.encoder.rpartition("_")[2] if args.encoder != "timm/tf_efficientnet_lite0" else ""
-    measure.write("adapt", args, rows, file=f"adapt{tail}{'_' * bool(other)}{other}", pairs=list(differences))
+def recorded(args: Namespace, seeds: int) -> list[dict[str, Any]]:
+    """Return the rows of an earlier record of the same images and seeds; none without one."""
+    file = args.out / f"{args.name}.json"
+    if not file.is_file():
+        return []
+    record = json.loads(file.read_text())
+    same = all(record["arguments"].get(name) == getattr(args, name) for name in ("judge", "images", "tail", "encoder"))
+    return [row for row in record["rows"] if len(row["knn"]) in (1, seeds)] if same else []
 
 
-def pairs(values: Mapping[tuple[str, str], Mapping[str, Sequence[float]]], sets: Sequence[str]) -> list[dict[str, Any]]:
+def pairs(rows: Sequence[Mapping[str, Any]], names: Sequence[tuple[str, str]] = PAIRS) -> list[dict[str, Any]]:
     """Return the differences of two rows of the same seeds, with their 95 % intervals."""
-    found = []
-    for name in sets:
-        for row, against in PAIRS:
-            if (name, row) in values and (name, against) in values:
-                one = {measured: difference(values[name, row][measured], values[name, against][measured])
-                       for measured in MEASURES}  # fmt: skip
-                found.append({"set": name, "row": row, "against": against, **one})
-    return found
+    known = {(row["set"], row["row"]): row for row in rows}
+    return [
+        {"set": name, "row": row, "against": other}
+        | {one: difference(known[name, row][one], known[name, other][one]) for one in MEASURES}
+        for name in dict.fromkeys(row["set"] for row in rows)
+        for row, other in names
+        if (name, row) in known and (name, other) in known
+    ]
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
@@ -222,6 +233,43 @@ def difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, 
 def told(values: tuple[float, float, float]) -> str:
     mean, low, high = values
     return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+# ---- equal search ----
+
+
+def search(args: Namespace) -> None:
+    """Give each loss as many trials on held-out images; judge the winners on test images."""
+    rows, values = [], []
+    for name in args.sets:
+        held, asked = (Pictures(name, Namespace(**vars(args) | {"judge": part})) for part in ("val", "test"))
+        for loss in ("infonce", "swav", "hcsc"):
+            random = np.random.default_rng(args.seed)
+            trials = [trial(loss, random) for _ in range(2 if args.small else args.trials)]
+            scores = [np.mean([judge_of(held, one, 0, args)[what] for what in MEASURES[:3]]) for one in trials]
+            best = trials[int(np.argmax(scores))]
+            found = [judge_of(asked, best, seed, args) for seed in range(1, 2 if args.small else args.seeds + 1)]
+            row = {one: [values[one] for values in found] for one in MEASURES}
+            rows.append({"set": name, "row": loss, "trials": trials, "scores": scores, "best": best, **row})
+            values.append((name, loss, *(f"{np.mean(row[one]):.1f} ± {np.std(row[one]):.1f}" for one in MEASURES)))
+            names = (("hcsc", "infonce"), ("hcsc", "swav"))
+            measure.write("adapt", args, rows, file=f"{args.name}_search", pairs=pairs(rows, names))
+    measure.show(("set", "loss", *MEASURES), values)
+
+
+def trial(loss: str, random: np.random.Generator) -> dict[str, Any]:
+    """Draw a recipe; what two losses have in common has the same ranges."""
+    common = {"lr": float(10 ** random.uniform(-3, -2)), "neighbours": float(random.choice([0.0, 0.2]))}
+    common["epochs"] = int(random.choice([20, 40, 80]))
+    heat = float(random.choice([0.1, 0.2, 0.3]))
+    weight = float(random.choice([1.0, 3.0, 6.0]))
+    own = {"infonce": {"temperature": heat}, "swav": {}, "hcsc": {"temperature": heat, "proto_weight": weight}}
+    return {"loss": loss, **common, **own[loss]}
+
+
+def judge_of(pictures: Pictures, row: Mapping[str, Any], seed: int, args: Namespace) -> dict[str, float]:
+    how, _ = recipe(row, seed, len(pictures.views), args.small)
+    return judged(pictures, fit_adapter(pictures.adapter, pictures.views, how), frozen=False)
 
 
 # ---- figures without labels ----

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.handover import Chosen, hand_over
+    from solo_hcsc.trees.label_files import read_labels
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
     from solo_hcsc.trees.spreading import Spread, spread
@@ -56,6 +58,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Checked",
+    "Chosen",
     "Coded",
     "Comparison",
     "Curated",
@@ -96,6 +99,7 @@ __all__ = [
     "find_duplicates",
     "find_flaws",
     "find_outliers",
+    "hand_over",
     "index_shards",
     "knn",
     "linear",
@@ -108,6 +112,7 @@ __all__ = [
     "places",
     "pretrain",
     "rankme",
+    "read_labels",
     "semisup",
     "spread",
     "uniformity",
@@ -146,6 +151,8 @@ _ROOMS = {
     "trees.outliers": ("find_outliers",),
     "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
+    "trees.label_files": ("read_labels",),
+    "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
     "evaluation.detection": ("detect",),

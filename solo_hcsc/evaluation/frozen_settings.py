@@ -18,6 +18,7 @@ from solo_hcsc.settings import (
     NOT_NEGATIVE,
     ONE,
     POSITIVE,
+    SHARE,
     Bound,
     Groups,
     Setting,
@@ -29,7 +30,8 @@ from solo_hcsc.settings import (
     settle,
 )
 from solo_hcsc.training.settings import wandb
-from solo_hcsc.trees.names import LEAF_WAYS, WAYS, check_list_name
+from solo_hcsc.trees.label_files import check_place
+from solo_hcsc.trees.names import FORMATS, LEAF_WAYS, WAYS, check_list_name
 
 FEWEST_TO_ANALYSE = 10  # images of which a map says anything
 MOST_QUERIES = 12  # that a picture has room for
@@ -100,6 +102,17 @@ CURATING = (
     Setting("outliers", float, 3.0, NOT_NEGATIVE, f"{_FAR}; 0 for none"),
     Setting("seed", int, 0, below(2**31), "of `way` random, and of the tree of many images"),
 )
+_HANDED = (
+    "as what `out` is written: tables (csv), a file for Label Studio, COCO, CVAT or FiftyOne, Hugging Face's "
+    "imagefolder, or folders of links, one for each class"
+)
+FORMAT = Setting("format", FORMATS, "csv", None, _HANDED)
+LABEL_FILES = (  # what the labels of `spread` may be
+    "CSV files with columns path and label, exports of Label Studio (JSON, JSON-MIN, CSV), COCO, CVAT (XML) or "
+    "FiftyOne (JSON), or folders with metadata.csv or class folders; images without a label are left out"
+)
+_ABSTAIN = "leave this share of the images without a label: those with the lowest confidence"
+SPREADING = (FORMAT, Setting("abstain", float, 0.0, SHARE, _ABSTAIN))
 _DRAWS = "times that each choice is made, each from another four fifths of the training images"
 FEWLABELS = changed(
     {
@@ -207,12 +220,31 @@ def check_curating(settings: Settings) -> None:
         raise ArgumentError("`keep` is missing: give how many images to keep, or which share of them")
     if settings.embeddings is None:
         check_frozen(settings)
-    check_list_name(settings.out)
-    check_folder_to_write(settings.out.parent)
+    if settings.format == "csv":
+        check_list_name(settings.out)
+        check_folder_to_write(settings.out.parent)
+    else:
+        check_place(settings.out, settings.format)
+
+
+def check_spreading(settings: Settings) -> None:
+    """Refuse a place that cannot be written, or where the labels are."""
+    check_frozen(settings)
+    written = settings.out / "labels.csv" if settings.format == "csv" else settings.out
+    for file in settings.labels:
+        if file.resolve() == written.resolve():
+            raise ArgumentError(f"`out` {settings.out}: would overwrite `labels` {file}; give another place")
+    if settings.format == "csv":
+        check_folder_to_write(settings.out)
+    else:
+        check_place(settings.out, settings.format)
 
 
 def check_checked(settings: Settings) -> None:
     """Refuse a check without a folder, with two kinds of features, or with no place for its files."""
+    if settings.data_dir is None and settings.pretrained_feature_extractor is not None:
+        what = settings.pretrained_feature_extractor
+        raise ArgumentError(f"{what}: no folder of images; give one, beside weights by `data_dir`")
     if settings.data_dir is None:
         raise ArgumentError("`data_dir` is missing: the folder of images to check")
     if settings.pretrained_feature_extractor is not None:

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import duplicates, trees
+from benchmarks import duplicates, leaks, trees
 
 
 def test_every_way_to_build_a_tree_is_judged():
@@ -47,3 +47,13 @@ def test_duplicates(tmp_path, capsys):
     assert rows["solo_hcsc, hash"]["recall"] >= 4 / 6
     assert rows["solo_hcsc, hash"]["recall_of"]["same file"] == pytest.approx(1)
     assert "crop of 90 % a side" in capsys.readouterr().out
+
+
+def test_leaks(tmp_path, capsys):
+    with mock.patch.object(sys, "argv", ["leaks", "--small", "--repeats", "1", "--out", str(tmp_path)]):
+        leaks.main()
+    (row,) = json.loads((tmp_path / "leaks.json").read_text())["rows"]
+    assert (row["images"], row["planted"], row["others"]) == (18, 6, 0)
+    assert row["recall"] >= 4 / 6
+    assert row["recall_of"]["same file"] == 1
+    assert "other leaks" in capsys.readouterr().out
