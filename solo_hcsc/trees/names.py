@@ -5,6 +5,7 @@ from pathlib import Path
 from solo_hcsc.errors import ArgumentError
 
 WAYS = ("typical", "nearest", "farthest")  # to choose images from a cluster
+SORT_BY = ("link", "copy")  # how images are sorted into folders
 LEAF_WAYS = ("nearest", "farthest", "random")  # to keep images of a bottom cluster
 
 
