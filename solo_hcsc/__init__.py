@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.mislabelled import find_mislabelled
+    from solo_hcsc.trees.naming import name_clusters
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
+    from solo_hcsc.trees.sorting import sort_into
     from solo_hcsc.trees.spreading import Spread, spread
     from solo_hcsc.trees.tree import Tree
 
@@ -93,6 +96,7 @@ __all__ = [
     "fewlabels",
     "find_duplicates",
     "find_flaws",
+    "find_mislabelled",
     "find_outliers",
     "index_shards",
     "knn",
@@ -100,6 +104,7 @@ __all__ = [
     "linear_on_images",
     "load_encoder",
     "load_tree",
+    "name_clusters",
     "open_run",
     "pack",
     "pick",
@@ -107,6 +112,7 @@ __all__ = [
     "pretrain",
     "rankme",
     "semisup",
+    "sort_into",
     "spread",
     "uniformity",
     "voc",
@@ -142,6 +148,9 @@ _ROOMS = {
     "data.flaws": ("find_flaws",),
     "trees.duplicates": ("find_duplicates",),
     "trees.outliers": ("find_outliers",),
+    "trees.mislabelled": ("find_mislabelled",),
+    "trees.naming": ("name_clusters",),
+    "trees.sorting": ("sort_into",),
     "training.pretraining": ("pretrain",),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),

@@ -563,7 +563,7 @@
 
   let near = -1; // the image that the pointer is at
   let drawn = []; // the lasso as it is being drawn, in the map's own coordinates
-  const MOST_PICTURES = 250; // that are shown in place of dots
+  const MOST_PICTURES = 1200; // that are shown in place of dots
 
   /** Where images are on the screen, and the names of clusters as tiles; what is in a cluster fills the view. */
   function planeOf(node, w, h) {
@@ -578,9 +578,9 @@
       return [own[skip], own[own.length - 1 - skip]];
     });
     const pad = 12 + side / 2;
-    const scale = Math.min(...ends.map(([low, high], i) => ([w, h][i] - 2 * pad) / Math.max(high - low, 20)));
-    const [x0, y0] = ends.map(([low, high], i) => [w, h][i] / 2 - ((low + high) / 2) * scale);
-    const found = { start, end, side, put: (x, y) => [x * scale + x0, y * scale + y0], from: (x, y) => [(x - x0) / scale, (y - y0) / scale] };
+    const [sx, sy] = ends.map(([low, high], i) => ([w, h][i] - 2 * pad) / Math.max(high - low, 20));
+    const [x0, y0] = ends.map(([low, high], i) => [w, h][i] / 2 - ((low + high) / 2) * [sx, sy][i]);
+    const found = { start, end, side, put: (x, y) => [x * sx + x0, y * sy + y0], from: (x, y) => [(x - x0) / sx, (y - y0) / sy] };
     return { ...found, tiles: names(node, found, w, h) };
   }
 
@@ -1102,7 +1102,7 @@
     const wanted = new Map();
     for (const row of rows) {
       if (row.end < from || row.head > to) continue;
-      if (row.title) wanted.set(`head ${row.title}`, () => heading(row));
+      if (row.title) wanted.set(`head ${row.head}`, () => heading(row));
       const first = Math.max(0, Math.floor((from - row.top) / high)) * columns;
       const last = Math.min(row.items.length, Math.ceil((to - row.top) / high) * columns);
       for (let i = first; i < last; i++) {

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -186,11 +186,10 @@ def explore(
     if found.clusters is None:
         raise ArgumentError("`tree`: these embeddings have no clusters; give the tree that `build_tree` makes of them")
     dataset = images if isinstance(images, Dataset) else _dataset(found, images)
-    check_place(Path(out), found.origin)
+    check_places(out, sort_into, found.origin)
     whole = tree if isinstance(tree, Tree) else None
     files, numbers = files_of(dataset), None
     if sort_into is not None:
-        check_place(Path(sort_into), found.origin, "sort_into", is_sorted)
         numbers = clusters_to_sort(found, whole, sort_clusters)
         if files is None:
             raise UserError("`sort_into`: these images are no files of their own, and cannot be sorted")
@@ -204,14 +203,15 @@ def explore(
     return Path(out)
 
 
-def check_place(
-    out: Path, origin: Origin | None, argument: str = "out", is_earlier: Callable[[Path], bool] = is_page
-) -> None:
-    """Refuse a folder among the images, and one with other files."""
-    check_replaceable(out, is_earlier, argument)
-    folder = _folder(origin)
-    if folder is not None and out.resolve().is_relative_to(folder.resolve()):
-        raise ArgumentError(f"`{argument}` {out}: is among the images of {folder}; give a folder outside of it")
+def check_places(out: str | Path, sorted_into: str | Path | None, origin: Origin | None) -> None:
+    """Refuse a page or sorted images among the images, or over other files."""
+    images = _folder(origin)
+    for argument, place, is_earlier in (("out", out, is_page), ("sort_into", sorted_into, is_sorted)):
+        if place is None:
+            continue
+        check_replaceable(Path(place), is_earlier, argument)
+        if images is not None and Path(place).resolve().is_relative_to(images.resolve()):
+            raise ArgumentError(f"`{argument}` {place}: is among the images of {images}; give a folder outside of it")
 
 
 def clusters_to_sort(found: Embeddings, tree: Tree | None, count: int | None) -> np.ndarray:

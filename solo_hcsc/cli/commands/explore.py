@@ -23,7 +23,7 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.data.loaders import Loading
     from solo_hcsc.encoders.cache import chosen_cache
     from solo_hcsc.evaluation.features import tell_skipped
-    from solo_hcsc.report.explore import check_place, explore
+    from solo_hcsc.report.explore import check_places, explore
     from solo_hcsc.runs.run import Run
     from solo_hcsc.runs.treed import prepare, takes_own_tree, tree_of
 
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> None:
     images = len(embedder.images)
     print(embedder.encoder.taken)
     print(f"{images} images, {embedder.encoder.name}, {embedder.device}", flush=True)
-    check_place(flags.out, embedder.origin)
+    check_places(flags.out, flags.sort_into, embedder.origin)
     found, tree = tree_of(embedder.embeddings(loading), flags)
     dataset = embedder.images.without(found.skipped).dataset
     names = ("title", "sort_into", "sort_by", "sort_clusters", "batch_size", "num_workers")
@@ -59,8 +59,8 @@ NEXT = {"pick": "to choose images for labelling", "tree": "to keep the tree"}
 def parse(argv: Sequence[str]) -> Settings:
     parser = embed_parser(
         "explore",
-        "A page to walk through the tree of any images: clusters in clusters down to single images, with search, a "
-        "map, duplicates, outliers and likely wrong labels, also as CSV. It opens by double click and needs no network. "
+        "A page to walk through the tree of any images: clusters in clusters down to single images, with a map, "
+        "search, duplicates, outliers and likely wrong labels, also as CSV. It opens by double click and needs no network. "
         "Of a folder alone it takes the best weights at hand; an HCSC run may bring its own tree.",
         "FOLDER, or [WHAT] [--data_dir FOLDER] [--out FOLDER] [flags]",
     )
