@@ -22,7 +22,7 @@ from solo_hcsc.hcsc.kmeans import normalise
 from solo_hcsc.trees.mislabelled import LEAST_MARGIN, margins_of
 from solo_hcsc.trees.neighbours import nearest_others
 
-IMAGES = 5000  # of a set at most, others for each draw
+IMAGES = 2500  # of a set at most, others for each draw
 SETS = {"grocery, 81 classes": ("grocery", 1), "grocery, 42 groups": ("grocery", 0), "cifar10": ("cifar10", 1)}
 NEIGHBOURS, FOLDS, PENALTY = 20, 5, 10.0  # the penalty is scikit-learn's C, the best of 1 and 10 on the groceries
 DRAWS = 2000  # of the bootstrap

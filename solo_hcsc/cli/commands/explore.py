@@ -60,8 +60,8 @@ def parse(argv: Sequence[str]) -> Settings:
     parser = embed_parser(
         "explore",
         "A page to walk through the tree of any images: clusters in clusters down to single images, with a map, "
-        "search, duplicates, outliers and likely wrong labels, also as CSV. It opens by double click and needs no network. "
-        "Of a folder alone it takes the best weights at hand; an HCSC run may bring its own tree.",
+        "search, duplicates, outliers and likely wrong labels, also as CSV. It opens by double click and needs no "
+        "network. Of a folder alone it takes the best weights at hand; an HCSC run may bring its own tree.",
         "FOLDER, or [WHAT] [--data_dir FOLDER] [--out FOLDER] [flags]",
     )
     parser.hide("features")
