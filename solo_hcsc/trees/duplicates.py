@@ -82,7 +82,7 @@ class _Look:
 def open_image(path: str) -> Image.Image:
     """Return an image in RGB, with transparent pixels on white."""
     with Image.open(path) as opened:
-        opened.draft("RGB", (4 * SIDE, 4 * SIDE))  # a JPEG is decoded no larger than is needed
+        opened.draft(None, (4 * SIDE, 4 * SIDE))  # a JPEG is decoded no larger than is needed
         if not opened.has_transparency_data:
             return opened.convert("RGB")
         image = opened.convert("RGBA")
