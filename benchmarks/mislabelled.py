@@ -41,10 +41,11 @@ def main() -> None:
     flags.add_argument("--pictures", type=Path, help="folder that benchmarks.tree_images wrote")
     flags.add_argument("--weights", type=Path, help="of EfficientNet-lite0, from scripts/data/weights.sh")
     flags.add_argument("--cache", type=Path, default=Path("datasets/features"), help="folder where features are kept")
+    flags.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     flags.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.1], help="shares of labels that are wrong")
     args = flags.parse_args()
     rows: list[dict[str, Any]] = []
-    for name in ["mixture"] if args.small else SETS:
+    for name in ["mixture"] if args.small else args.sets:
         vectors, labels = mixture() if args.small else labelled(name, args)
         for rate in args.rates:
             with measure.threads(args.threads[-1]):
@@ -53,7 +54,7 @@ def main() -> None:
             ways = dict.fromkeys(row["way"] for row in found)
             shown = [(way, *summary([row for row in found if row["way"] == way])) for way in ways]
             measure.show([f"{name}, {rate:.0%}", "average precision", "precision", "recall", "listed", "CPU s"], shown)
-    measure.write("mislabelled", named(args), rows)
+            measure.write("mislabelled", named(args), rows)  # what is done, should the rest be stopped
 
 
 def labelled(name: str, args: Namespace) -> tuple[np.ndarray, np.ndarray]:

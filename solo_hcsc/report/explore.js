@@ -158,7 +158,7 @@
       node: byAddress.get(given.get("node")) ?? 0,
       tab: one("tab", Object.keys(TABS)),
       view: one("view", VIEWS),
-      lasso: /^(\d+\.\d+_){2,}\d+\.\d+$/.test(given.get("lasso") ?? "") ? given.get("lasso") : "",
+      lasso: tree.places && /^(\d+\.\d+_){2,}\d+\.\d+$/.test(given.get("lasso") ?? "") ? given.get("lasso") : "",
       colour: one("colour", COLOURS),
       class: wholeBelow(given.get("class"), classes.length),
       image: wholeBelow(given.get("image"), tree.images),
@@ -890,6 +890,7 @@
   }
 
   function showLegend() {
+    if (state.view === "map" && !labelled) return find("legend").replaceChildren();  // its colours tell clusters apart
     if (state.colour === "class") {
       const counts = countsOf(state.node);
       const chips = [];

@@ -94,13 +94,18 @@ def _scores(points: np.ndarray, own: np.ndarray, classes: int) -> Iterator[tuple
     middle, shares = points.mean(axis=0), np.bincount(own, minlength=classes) / count
     sums = np.stack([points[own == label].sum(axis=0) for label in range(classes)], axis=1)  # (D, C)
     sums = sums - middle[:, None] * shares * count
-    spectrum, directions = np.linalg.eigh((points.T @ points - count * np.outer(middle, middle)).astype(float))
-    spectrum = np.maximum(spectrum, 0)
+    if count < points.shape[1]:  # there is no variance in other directions than these
+        _, lengths, directions = np.linalg.svd(points - middle, full_matrices=False)
+        spectrum, directions = lengths.astype(float) ** 2, directions.T
+    else:
+        spectrum, directions = np.linalg.eigh((points.T @ points - count * np.outer(middle, middle)).astype(float))
+        spectrum = np.maximum(spectrum, 0)
+    unit = max(spectrum.sum() / points.shape[1], 1e-12)
     sums = directions.T @ sums
 
     def scores(rows: slice, penalty: float) -> np.ndarray:
         turned = (points[rows] - middle) @ directions
-        weights = 1 / (spectrum + penalty * max(spectrum.mean(), 1e-12))
+        weights = 1 / (spectrum + penalty * unit)
         leverage = np.einsum("bd,d,bd->b", turned, weights, turned) + 1 / count
         found = (turned * weights) @ sums + shares
         at = np.arange(len(found)), own[rows]

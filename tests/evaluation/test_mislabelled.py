@@ -28,15 +28,17 @@ def test_planted_labels_are_found_with_the_true_class():
     assert found.margins.min() >= LEAST_MARGIN
 
 
-def test_margins_are_those_of_classifiers_trained_without_the_image(monkeypatch):
+@pytest.mark.parametrize("images", [60, 6])  # more than there are features, and fewer
+def test_margins_are_those_of_classifiers_trained_without_the_image(images, monkeypatch):
     """Each image's scores are those of scikit-learn's ridge regression of one-hot labels on all the others."""
-    points, labels, _, _ = planted(60, 6)
-    labels[[3, 7]] = -1
+    points, labels, _, _ = planted(images + 2, 1)
+    labels[[3, 6]] = -1
+    labels[:3] = range(3)
     monkeypatch.setattr(mislabelled, "PENALTIES", (0.3,))
     images, others, margins = margins_of(points, labels)
     assert images.tolist() == np.flatnonzero(labels >= 0).tolist()
     known, own = points[images], labels[images]
-    for row in range(0, len(images), 7):
+    for row in range(0, len(images), 5):
         rest = np.arange(len(images)) != row
         # The penalty is relative to the variance of all images, and the mean is each training's own.
         penalty = 0.3 * np.square(known - known.mean(axis=0)).sum() / known.shape[1]
