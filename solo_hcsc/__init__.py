@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from solo_hcsc.study.ablate import ablate
     from solo_hcsc.study.compare import compare
     from solo_hcsc.study.record import Comparison
+    from solo_hcsc.training.adapt import adapt
     from solo_hcsc.training.pretraining import pretrain
     from solo_hcsc.trees.building import build_tree
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
+    from solo_hcsc.trees.handover import Chosen, hand_over
     from solo_hcsc.trees.mislabelled import find_mislabelled
     from solo_hcsc.trees.naming import name_clusters
     from solo_hcsc.trees.outliers import find_outliers
@@ -58,6 +60,7 @@ __all__ = [
     "HCSC",
     "ArgumentError",
     "Checked",
+    "Chosen",
     "Coded",
     "Comparison",
     "Curated",
@@ -79,6 +82,7 @@ __all__ = [
     "UserError",
     "__version__",
     "ablate",
+    "adapt",
     "alignment",
     "analyse",
     "build_hierarchy",
@@ -98,6 +102,7 @@ __all__ = [
     "find_flaws",
     "find_mislabelled",
     "find_outliers",
+    "hand_over",
     "index_shards",
     "knn",
     "linear",
@@ -151,7 +156,9 @@ _ROOMS = {
     "trees.mislabelled": ("find_mislabelled",),
     "trees.naming": ("name_clusters",),
     "trees.sorting": ("sort_into",),
+    "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
+    "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),
     "evaluation.detection": ("detect",),

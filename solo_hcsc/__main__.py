@@ -25,7 +25,10 @@ READER_GONE = 141  # the exit code that a shell gives to what SIGPIPE ended
 
 # Each command is a module of solo_hcsc.cli.commands with a function `run(argv)`.
 COMMANDS = {
-    "train": {"pretrain": "train an encoder with HCSC or any method of solo-learn"},
+    "train": {
+        "pretrain": "train an encoder with HCSC or any method of solo-learn",
+        "adapt": "go on from given weights on your own images, in seconds, and never end below them",
+    },
     "evaluate": {
         "knn": "KNN accuracy of a frozen encoder; trains nothing",
         "linear": "a linear classifier on a frozen encoder",

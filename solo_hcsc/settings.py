@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from typing import Any, NoReturn, TypeVar
 
@@ -119,6 +119,14 @@ class Setting:
             raise ArgumentError(f"`{self.name}`: {error}") from None
         except ValueError:
             raise ArgumentError(f"`{self.name}` {value!r}: must be {_NOUNS.get(self.kind, 'another value')}") from None
+
+
+Groups = dict[str, tuple[Setting, ...]]  # by their titles
+
+
+def changed(groups: Groups, changes: Mapping[str, Mapping[str, Any]]) -> Groups:
+    """Return settings with changes of their rows, by the settings' names."""
+    return {title: tuple(replace(row, **changes.get(row.name, {})) for row in rows) for title, rows in groups.items()}
 
 
 _NOUNS: Mapping[Any, str] = {int: "a whole number", float: "a number"}

@@ -10,11 +10,10 @@ from typing import Any
 
 from solo_hcsc.cli.parser import FLAGS, Parser, in_flags
 from solo_hcsc.evaluation.frozen_settings import EMBED, KNN
-from solo_hcsc.evaluation.protocols import Groups
 from solo_hcsc.hcsc.options import PRESETS, Options
 from solo_hcsc.methods.settings import OWN
 from solo_hcsc.runs.asked import is_images, resolve
-from solo_hcsc.settings import Setting, Settings, arguments, rows_of
+from solo_hcsc.settings import Groups, Setting, Settings, arguments, rows_of
 from solo_hcsc.training import settings as training
 
 # A message may name these before there is a parser that has them.

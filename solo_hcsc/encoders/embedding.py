@@ -3,6 +3,7 @@
 Shapes: `N` images, `D` embedding size, `L` levels of a tree, `b` images of a batch.
 """
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +20,13 @@ from torch.utils.data import Subset
 
 from solo_hcsc.data.images import Skipped
 from solo_hcsc.data.loaders import Loading
+from solo_hcsc.data.many_views import ManyViews
+from solo_hcsc.encoders.adapter import Adapted, Adapter
 from solo_hcsc.encoders.cache import Store, Writer, stamp_of
 from solo_hcsc.encoders.images import ImageSet
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.encoders.table import Embeddings, Origin, far_below
-from solo_hcsc.errors import UserError
+from solo_hcsc.errors import ArgumentError, UserError
 from solo_hcsc.hcsc.hierarchy import Hierarchy
 from solo_hcsc.progress import say, watch
 from solo_hcsc.trees.neighbours import BLOCK
@@ -123,6 +126,20 @@ class Embedder:
         found = self.stream(loading, keep)
         return replace(found, vectors=vectors[0][:filled])
 
+    def of_views(self, views: int, centre: bool = True) -> "Embedder":
+        """Return what embeds several views of each image, one after the other in its row (see `ManyViews`).
+
+        Args:
+            views: random ones.
+            centre: whether the centre comes first.
+        """
+        if not hasattr(self.images.dataset, "transform"):
+            raise ArgumentError("`images` are tensors, of which no views can be made: give files or PIL images")
+        dataset = copy.copy(self.images.dataset)
+        dataset.transform = ManyViews(self.encoder.view, views, centre)
+        encoder = replace(self.encoder, module=_EachView(self.encoder.module))
+        return replace(self, origin=replace(self.origin, encoder=encoder), images=replace(self.images, dataset=dataset))
+
     def stream(self, loading: Loading, keep: Callable[[np.ndarray], None]) -> Embeddings:
         """Embed every image once, in order, and hand each batch of vectors (b, D) to `keep`.
 
@@ -133,7 +150,7 @@ class Embedder:
         labels: list[torch.Tensor] = []
         places: list[Places] = []
         for (vectors, *clustered), numbers in self._batches(loading, skipped):
-            keep(vectors)
+            keep(vectors if self._adapter is None else self._adapter(torch.from_numpy(vectors)).numpy())
             labels.append(numbers)
             if self.tree is not None:
                 places.append(_place(self.tree.hierarchy, torch.from_numpy(clustered[0])))
@@ -190,12 +207,19 @@ class Embedder:
             yield found, torch.full((len(rows),), -1)
 
     @cached_property
+    def _adapter(self) -> Adapter | None:
+        """Return the encoder's adapter, which is applied to the frozen features: those are what a cache keeps."""
+        module = self.encoder.module
+        return module.adapter.eval().requires_grad_(False) if isinstance(module, Adapted) else None
+
+    @cached_property
     def _parts(self) -> list[_Part]:
         """What makes the vectors, and if there is a tree those that it was made of.
 
         A tree whose encoder has the same weights as the other one makes no pass of its own.
         """
-        encoder = self.encoder.module.eval().to(self.device)
+        whole = self.encoder.module
+        encoder = (whole.encoder if isinstance(whole, Adapted) else whole).eval().to(self.device)
         projector = None if self.projector is None else self.projector.eval().to(self.device)
         own = _Part("backbone" if projector is None else "projector", encoder, projector)
         if self.tree is None:
@@ -243,6 +267,20 @@ class Embedder:
                     )
             yield rows, made, labels
         skipped += [replace(one, index=int(numbers[one.index])) for one in unread[told:]]
+
+
+class _EachView(nn.Module):
+    """Takes several views of each image (b, V, 3, H, W) to their features, side by side (b, V * D)."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        views = images.flatten(0, 1)
+        if views.device.type == "cpu" and views.shape[-1] >= CHANNELS_LAST_FROM:
+            views = views.contiguous(memory_format=torch.channels_last)
+        return self.encoder(views).float().reshape(len(images), -1)
 
 
 class _UnitLength(nn.Module):

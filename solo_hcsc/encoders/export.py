@@ -18,6 +18,7 @@ from torch import nn
 
 from solo_hcsc.data.source import IMAGENET_MEAN, IMAGENET_STD
 from solo_hcsc.data.views import View
+from solo_hcsc.encoders.adapter import Adapted
 from solo_hcsc.encoders.formats import HUB
 from solo_hcsc.encoders.hub import CONFIG, config_text
 from solo_hcsc.encoders.loading import Encoder
@@ -131,6 +132,8 @@ def export(given: Exportable, kind: str, suffix: str) -> Exported:
         suffix: How the file's name ends.
     """
     _ = given.features  # refuses images that the encoder cannot take, before a format is blamed
+    if isinstance(given.encoder.module, Adapted) and kind not in _WITH_ADAPTERS:
+        raise UserError(f"`format` {kind}: has no place for an adapter; take {' or '.join(_WITH_ADAPTERS)}")
     return _FORMATS[kind](given, suffix)
 
 
@@ -305,6 +308,7 @@ def _detectron2_name(key: str) -> str:
     return key.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
 
 
+_WITH_ADAPTERS = ("safetensors", "onnx")
 _FORMATS: dict[str, Callable[[Exportable, str], Exported]] = {
     "timm": _timm,
     "torchvision": _torchvision,

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from solo_hcsc.data.folders import BareImages, class_of, files_and_labels, labels_of, without
+from solo_hcsc.data.folders import BareImages, class_of, files_and_labels, labels_of, only
 from solo_hcsc.data.images import Skipped, as_rgb
 from solo_hcsc.data.source import ClassLevel
 from solo_hcsc.data.stored import StoredImages
@@ -48,10 +48,13 @@ class ImageSet:
         """Leave out the images that could not be read."""
         if not skipped:
             return self
-        kept = np.delete(np.arange(len(self)), [one.index for one in skipped])
-        labels = None if self.labels is None else self.labels[kept]
-        paths = [self.paths[place] for place in kept]
-        return replace(self, dataset=without(self.dataset, skipped), paths=paths, labels=labels)
+        return self.some(np.delete(np.arange(len(self)), [one.index for one in skipped]))
+
+    def some(self, rows: np.ndarray) -> "ImageSet":
+        """Take the images of these numbers."""
+        labels = None if self.labels is None else self.labels[rows]
+        paths = [self.paths[place] for place in rows]
+        return replace(self, dataset=only(self.dataset, rows.tolist()), paths=paths, labels=labels)
 
     def with_labels(self, batches: Sequence[torch.Tensor]) -> "ImageSet":
         """Take the labels that came with the images, where they are not known without."""

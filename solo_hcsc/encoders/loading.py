@@ -19,6 +19,7 @@ from torchvision.transforms import Compose
 
 from solo_hcsc.data.images import as_rgb
 from solo_hcsc.data.views import View, trained_view
+from solo_hcsc.encoders.adapter import Adapted, Adapter
 from solo_hcsc.encoders.at_hand import is_auto, weights_at_hand
 from solo_hcsc.encoders.checkpoints import Checkpoint, finished_epochs, open_checkpoint
 from solo_hcsc.encoders.hub import fetch
@@ -231,6 +232,8 @@ def encoder_in(
     content = checkpoint.content
     warnings = tuple(on_one_line(sign.short) for sign in Health.from_dict(content.get("health")).standing)
     module, taken, place = _filled(name, settings, checkpoint)
+    if (adapter := Adapter.within(checkpoint.weights, checkpoint.path)) is not None:
+        module, taken = Adapted(module, adapter), f"{taken}, with its adapter"
     taken = "\n".join([taken, *(f"warning of its run: {one}" for one in warnings)])
     known = (_epochs(content, place), warnings, checkpoint.recorded)
     return Encoder(module, name, settings, checkpoint.path, taken, view, *known)

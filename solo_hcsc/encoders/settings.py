@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from solo_hcsc.data.settings import EVALUATED_SIZE, IMAGES, TRAIN_LIST, WORKERS
 from solo_hcsc.encoders.names import ENCODERS, TIMM
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.settings import ONE, Setting, nearest
@@ -54,6 +55,20 @@ ENCODER = (
 FOREIGN = (
     Setting("encoder", encoder, None, None, "architecture, where no args.json tells it"),
     Setting("encoder_args", key_value, [], None, f"{_ARGS}; where no args.json tells them"),
+)
+_FEATURES = "the encoder's features, or what the method's projector makes of them"
+# Of what embeds images: the encoder and where it computes, and which images it reads.
+EMBEDDER = (
+    *FOREIGN,
+    Setting("features", ("backbone", "projector"), "backbone", None, _FEATURES),
+    Setting("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
+)
+READER = (
+    *IMAGES,
+    TRAIN_LIST,
+    EVALUATED_SIZE,
+    Setting("batch_size", int, 128, ONE, "images per forward pass"),
+    WORKERS,
 )
 CACHE = (
     Setting(

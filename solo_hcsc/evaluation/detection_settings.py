@@ -10,8 +10,8 @@ from solo_hcsc.data.settings import SKIP_UNREADABLE, WORKERS, check_colours
 from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError
-from solo_hcsc.evaluation.protocols import CHECKPOINT, adapted
-from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, POSITIVE, SHARE, Setting, Settings, at_least, yes_or_no
+from solo_hcsc.evaluation.protocols import CHECKPOINT
+from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, POSITIVE, SHARE, Setting, Settings, at_least, changed, yes_or_no
 from solo_hcsc.training import settings as training
 
 # MoCo's configurations R50-C4, which the paper follows; `voc` is for data of one's own in that layout.
@@ -119,7 +119,7 @@ _SCHEDULE = (
 )
 
 
-SETTINGS = adapted(  # beside the run, by the titles of their groups
+SETTINGS = changed(  # beside the run, by the titles of their groups
     {
         "encoder": (CHECKPOINT[1], *_ENCODER),
         "data": _DATA,

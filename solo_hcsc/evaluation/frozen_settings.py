@@ -8,34 +8,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from solo_hcsc.data.settings import (
-    EVALUATED_SIZE,
-    IMAGES,
-    TRAIN_LIST,
-    WORKERS,
-    check_colours,
-    check_label_hierarchy,
-    check_skipping,
-)
-from solo_hcsc.encoders.settings import CACHE, FOREIGN
+from solo_hcsc.data.settings import check_colours, check_label_hierarchy, check_skipping
+from solo_hcsc.encoders.settings import CACHE, EMBEDDER, READER
 from solo_hcsc.errors import ArgumentError
-from solo_hcsc.evaluation.protocols import CHECKPOINT, Groups, adapted, check_checkpoint, check_labelled
+from solo_hcsc.evaluation.protocols import CHECKPOINT, check_checkpoint, check_labelled
 from solo_hcsc.files import check_folder_to_write
 from solo_hcsc.settings import (
     HIDDEN,
     NOT_NEGATIVE,
     ONE,
     POSITIVE,
+    SHARE,
     Bound,
+    Groups,
     Setting,
     Settings,
     at_least,
     below,
+    changed,
     count_or_share,
     settle,
 )
 from solo_hcsc.training.settings import wandb
-from solo_hcsc.trees.names import LEAF_WAYS, SORT_BY, WAYS, check_list_name
+from solo_hcsc.trees.label_files import check_place
+from solo_hcsc.trees.names import FORMATS, LEAF_WAYS, SORT_BY, WAYS, check_list_name
 
 FEWEST_TO_ANALYSE = 10  # images of which a map says anything
 MOST_QUERIES = 12  # that a picture has room for
@@ -45,24 +41,10 @@ _AS_TRAINED = {"dataset": {"help": "which data set; as in pretraining if not giv
 
 def _frozen(own: Groups, changes: Mapping[str, Mapping[str, Any]]) -> Groups:
     """Return the settings that choose features, images and a device, by their groups, with an evaluation's own."""
-    told = "the encoder's features, or what the method's projector makes of them"
-    groups: Groups = {
-        "encoder": (
-            *FOREIGN,
-            Setting("features", ("backbone", "projector"), "backbone", None, told),
-            Setting("accelerator", ("auto", "cpu", "gpu"), "auto", None, "where to compute features"),
-        ),
-        "data": (
-            *IMAGES,
-            TRAIN_LIST,
-            EVALUATED_SIZE,
-            Setting("batch_size", int, 128, ONE, "images per forward pass"),
-            WORKERS,
-        ),
-    }
+    groups = {"encoder": EMBEDDER, "data": READER}
     hidden = {name: {"help": HIDDEN} for name in ("dali", "dali_device", "no_labels")}
     joined = {title: (*groups.get(title, ()), *own.get(title, ())) for title in groups | own}
-    return adapted(joined, {**_AS_TRAINED, **hidden, **changes})
+    return changed(joined, {**_AS_TRAINED, **hidden, **changes})
 
 
 def _of_checkpoint(own: Groups, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Groups:
@@ -127,8 +109,19 @@ CURATING = (
     Setting("outliers", float, 3.0, NOT_NEGATIVE, f"{_FAR}; 0 for none"),
     Setting("seed", int, 0, below(2**31), "of `way` random, and of the tree of many images"),
 )
+_HANDED = (
+    "as what `out` is written: tables (csv), a file for Label Studio, COCO, CVAT or FiftyOne, Hugging Face's "
+    "imagefolder, or folders of links, one for each class"
+)
+FORMAT = Setting("format", FORMATS, "csv", None, _HANDED)
+LABEL_FILES = (  # what the labels of `spread` may be
+    "CSV files with columns path and label, exports of Label Studio (JSON, JSON-MIN, CSV), COCO, CVAT (XML) or "
+    "FiftyOne (JSON), or folders with metadata.csv or class folders; images without a label are left out"
+)
+_ABSTAIN = "leave this share of the images without a label: those with the lowest confidence"
+SPREADING = (FORMAT, Setting("abstain", float, 0.0, SHARE, _ABSTAIN))
 _DRAWS = "times that each choice is made, each from another four fifths of the training images"
-FEWLABELS = adapted(
+FEWLABELS = changed(
     {
         **EMBED,
         "few labels": (
@@ -247,12 +240,27 @@ def check_curating(settings: Settings) -> None:
         raise ArgumentError("`keep` is missing: give how many images to keep, or which share of them")
     if settings.embeddings is None:
         check_frozen(settings)
-    check_list_name(settings.out)
-    check_folder_to_write(settings.out.parent)
+    if settings.format == "csv":
+        check_list_name(settings.out)
+        check_folder_to_write(settings.out.parent)
+    else:
+        check_place(settings.out, settings.format)
+
+
+def check_spreading(settings: Settings) -> None:
+    """Refuse labels that cannot be read, and a place that cannot be written."""
+    check_frozen(settings)
+    if settings.format == "csv":
+        check_folder_to_write(settings.out)
+    else:
+        check_place(settings.out, settings.format)
 
 
 def check_checked(settings: Settings) -> None:
     """Refuse a check without a folder, with two kinds of features, or with no place for its files."""
+    if settings.data_dir is None and settings.pretrained_feature_extractor is not None:
+        what = settings.pretrained_feature_extractor
+        raise ArgumentError(f"{what}: no folder of images; give one, beside weights by `data_dir`")
     if settings.data_dir is None:
         raise ArgumentError("`data_dir` is missing: the folder of images to check")
     if settings.pretrained_feature_extractor is not None:

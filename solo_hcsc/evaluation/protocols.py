@@ -4,7 +4,6 @@ Needs no torch, so that a wrong setting is refused before that is imported.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,17 @@ from solo_hcsc.devices import DEVICES
 from solo_hcsc.encoders.settings import FOREIGN
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.files import check_readable
-from solo_hcsc.settings import HIDDEN, NOT_NEGATIVE, POSITIVE, POSITIVE_SHARE, Setting, Settings, settle
+from solo_hcsc.settings import (
+    HIDDEN,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    Groups,
+    Setting,
+    Settings,
+    changed,
+    settle,
+)
 from solo_hcsc.training import settings as training
 
 # All with momentum 0.9. Appendix B of the paper:
@@ -51,7 +60,6 @@ CHECKPOINT = (
     ),
     Setting("method", str, None, None, "what made the checkpoint, for the tables, where no args.json beside it tells"),
 )
-Groups = dict[str, tuple[Setting, ...]]
 
 
 def classifier(own: Groups, changes: Mapping[str, Mapping[str, Any]], best: str = "val_acc1") -> Groups:
@@ -82,12 +90,7 @@ def classifier(own: Groups, changes: Mapping[str, Mapping[str, Any]], best: str 
     hidden = {name: {"help": HIDDEN} for name in ("no_labels", "classifier_lr")}
     told = "which data set; as in pretraining if not given, like its folders"
     changes = {"dataset": {"help": told}, **hidden, **changes}
-    return adapted({title: (*groups.get(title, ()), *own.get(title, ())) for title in groups | own}, changes)
-
-
-def adapted(groups: Groups, changes: Mapping[str, Mapping[str, Any]]) -> Groups:
-    """Return the settings with changes of their rows, by the settings' names."""
-    return {title: tuple(replace(row, **changes.get(row.name, {})) for row in rows) for title, rows in groups.items()}
+    return changed({title: (*groups.get(title, ()), *own.get(title, ())) for title in groups | own}, changes)
 
 
 def _defaults(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from solo_hcsc.files import written_together
 from solo_hcsc.hcsc.vectors import as_vectors
 from solo_hcsc.report.names import KINDS
 from solo_hcsc.report.templating import render
+from solo_hcsc.runs.curating import paths_in
 from solo_hcsc.tables import data_frame, table
 from solo_hcsc.trees.duplicates import Group
 from solo_hcsc.trees.stored import stored
@@ -200,14 +201,14 @@ class Checked:
         return {"path": image.path, "label": label, "source": thumbnail(self.folder / image.path)}
 
 
-def check(folder: str | os.PathLike[str], vectors: Any = None, class_level: ClassLevel = None) -> Checked:
+def check(folder: str | os.PathLike[str], embeddings: Any = None, class_level: ClassLevel = None) -> Checked:
     """Look for what is wrong with a folder of images: leaks between its splits, duplicates, labels, broken files.
 
     Args:
         folder: with `train`, `val` and `test` below it, or some of these; or any folder of images. Class folders are
             below these.
-        vectors: (N, D) features of all its images, sorted by path; `Embeddings`, an array, or a file of these. With
-            them cropped copies are found, too.
+        embeddings: (N, D) features of all its images: `Embeddings`, a file, or an array; rows without paths are sorted
+            by path. With them cropped copies are found, too.
         class_level: which folder is an image's class: 1, the first below the split's, 2 the second, ..., or "leaf".
 
     Returns:
@@ -230,7 +231,7 @@ def check(folder: str | os.PathLike[str], vectors: Any = None, class_level: Clas
     files, images = images_by_split(folder, class_level)
     if not images:
         raise UserError(f"`folder`: {folder} has no images")
-    features = None if vectors is None else _in_order(vectors, images)
+    features = None if embeddings is None else _in_order(embeddings, images)
     flaws = find_flaws(files)
     # Blank images are all alike, and no copies of each other.
     leave = [number for number, words in flaws.items() if {UNREADABLE, "blank"} & {*words}]
@@ -269,18 +270,23 @@ def thumbnail(file: Path) -> str:
     return f"data:image/jpeg;base64,{b64encode(out.getvalue()).decode()}"
 
 
-def _in_order(vectors: Any, images: Sequence[Seen]) -> np.ndarray:
-    """Return features (N, D) of the images in their order; zeros for those that the vectors do not have."""
-    value = stored(vectors, "vectors")
-    found = as_vectors(value, "vectors")
-    paths = getattr(value, "paths", None)
-    if paths is not None:
-        rows = {path: row for row, path in enumerate(paths)}
-        places = np.array([rows.get(image.path, -1) for image in images])
-        return np.where(places[:, None] >= 0, found[places], 0)
-    if len(found) != len(images):
-        raise ArgumentError(f"`vectors` has {len(found)} rows and the folder {len(images)} images: give one of each")
-    return found
+def _in_order(embeddings: Any, images: Sequence[Seen]) -> np.ndarray:
+    """Return features (N, D) of the images in their order; zeros for those that the embeddings do not have."""
+    value = stored(embeddings, "embeddings")
+    found = as_vectors(value, "embeddings")
+    is_file = isinstance(embeddings, str | os.PathLike)
+    paths = paths_in(Path(embeddings)) if is_file else getattr(value, "paths", None)
+    if paths is None or len(paths) != len(found):
+        if len(found) != len(images):
+            told = f"`embeddings` has {len(found)} rows and the folder {len(images)} images"
+            raise ArgumentError(f"{told}: give one of each, or a file with paths")
+        return found
+    rows = {path: row for row, path in enumerate(paths)}
+    places = np.array([rows.get(image.path, -1) for image in images])
+    if (places < 0).all():
+        told = f"`embeddings`: none of their paths, such as {on_one_line(paths[0])}, is in the folder"
+        raise ArgumentError(f"{told}; give the one that they are below")
+    return np.where(places[:, None] >= 0, found[places], 0)
 
 
 def _same(group: Group, images: Sequence[Seen]) -> Same:

@@ -32,7 +32,7 @@ def stored_embeddings(file: Path, folder: Path | None) -> tuple[Embeddings, list
         The embeddings, and N files; None without a folder.
     """
     vectors = as_vectors(stored(file, "embeddings"), "embeddings")
-    names = _paths_in(file)
+    names = paths_in(file)
     if names is not None and len(names) != len(vectors):
         raise UserError(f"`embeddings` {file}: {len(vectors)} vectors and {len(names)} paths; write the files anew")
     if folder is None:
@@ -59,6 +59,8 @@ def curate_files(found: Embeddings, files: Sequence[str] | None, settings: Setti
         files: N image files; None where there are none.
         settings: those of `frozen_settings.CURATING`.
     """
+    if settings.format != "csv" and files is None and not (os.path.isabs(found.paths[0]) or "://" in found.paths[0]):
+        raise ArgumentError(f"`data_dir` is missing: `format` {settings.format} needs the folder of the images")
     left_out, duplicates, same = {}, None, settings.same
     if files is not None:
         words = find_flaws(files)
@@ -110,7 +112,7 @@ def load_tree(folder: Path, argument: str) -> Tree:
         raise ArgumentError(f"`{argument}` {error}") from None
 
 
-def _paths_in(file: Path) -> list[str] | None:
+def paths_in(file: Path) -> list[str] | None:
     """Return the column `path` of a Parquet file, or of the one beside the vectors of `embed`."""
     from pyarrow import parquet
 

@@ -58,6 +58,16 @@ def image_files(embedder: Embedder, found: Embeddings) -> list[str] | None:
     return None
 
 
+def files_to_hand_over(embedder: Embedder, settings: Settings) -> dict[str, str] | None:
+    """Return the file of each path, where `format` needs files; refuse images that are none."""
+    if settings.format == "csv":
+        return None
+    images = embedder.images
+    if not (hasattr(images.dataset, "samples") or hasattr(images.dataset, "images")):
+        raise ArgumentError(f"`format` {settings.format}: these images are no files in folders; leave it out")
+    return dict(zip(images.paths, files_and_labels(images.dataset)[0], strict=True))
+
+
 def takes_own_tree(run: Run, settings: Settings) -> bool:
     """Return whether to take the run's own tree rather than a saved one or one that is built of the features.
 

@@ -23,6 +23,7 @@ from solo_hcsc.tables import data_frame, table
 from solo_hcsc.trees.balancing import down_the_tree, effective_clusters
 from solo_hcsc.trees.building import build_tree
 from solo_hcsc.trees.duplicates import Duplicates
+from solo_hcsc.trees.handover import Chosen, Images, hand_over
 from solo_hcsc.trees.names import LEAF_WAYS, check_list_name
 from solo_hcsc.trees.neighbours import nearest_others
 from solo_hcsc.trees.outliers import find_outliers
@@ -124,12 +125,21 @@ class Curated:
             rows.append(("share of the largest tenth", *(f"{one.largest[level]:.1%}" for one in both)))  # type: ignore[arg-type]
         return table(("", "before", "after"), rows)
 
-    def save(self, file: str | Path) -> Path:
+    def chosen(self) -> list[Chosen]:
+        """Return the kept images, to hand over."""
+        clusters = self.clusters[:, 0].tolist()
+        return [Chosen(self.names[image], reason=KEPT, cluster=clusters[image]) for image in self.kept.tolist()]
+
+    def save(self, file: str | Path, format: str = "csv", images: Images = None) -> Path:
         """Write the list of the kept images, a path in each line, and beside it a CSV and a Parquet file of all.
 
         Args:
             file: the list, such as `kept.txt`; the tables are `kept.csv` and `kept.parquet`.
+            format: `csv` for these, or one of `hand_over`, which writes the kept images alone.
+            images: the folder that paths are below, which the other formats need.
         """
+        if format != "csv":
+            return hand_over(self, file, format, images)
         import pyarrow as pa
         from pyarrow import csv, parquet
 

@@ -7,6 +7,15 @@ from solo_hcsc.errors import ArgumentError
 WAYS = ("typical", "nearest", "farthest")  # to choose images from a cluster
 SORT_BY = ("link", "copy")  # how images are sorted into folders
 LEAF_WAYS = ("nearest", "farthest", "random")  # to keep images of a bottom cluster
+ENDINGS = {  # of what a chosen image list is handed over as, by the formats' names; folders have none
+    "label-studio": ".json",
+    "coco": ".json",
+    "cvat": ".xml",
+    "fiftyone": ".json",
+    "imagefolder": "",
+    "folders": "",
+}
+FORMATS = ("csv", *ENDINGS)
 
 
 def check_list_name(file: Path, argument: str = "out") -> None:

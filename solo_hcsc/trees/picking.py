@@ -17,6 +17,7 @@ from solo_hcsc.errors import ArgumentError
 from solo_hcsc.files import written_together
 from solo_hcsc.hcsc.options import IMAGES_EACH
 from solo_hcsc.tables import data_frame
+from solo_hcsc.trees.handover import Chosen, Images, hand_over
 from solo_hcsc.trees.names import WAYS
 from solo_hcsc.trees.neighbours import nearest_rows
 from solo_hcsc.trees.pool import as_pool
@@ -77,8 +78,20 @@ class Picks(Sequence[Pick]):
         """Return the rows as a table of pandas."""
         return data_frame([dict(zip(COLUMNS, row, strict=True)) for row in self.rows()])
 
-    def save(self, file: str | Path) -> Path:
-        """Write a CSV file, whose column `label` is to be filled in; `spread` takes it."""
+    def chosen(self) -> list[Chosen]:
+        """Return the images to hand over."""
+        return [Chosen(path, reason=reason) for _, path, _, reason in self.rows()]
+
+    def save(self, file: str | Path, format: str = "csv", images: Images = None) -> Path:
+        """Write the images to label: as a CSV file, whose column `label` is to be filled in, or as `hand_over` does.
+
+        Args:
+            file: where they go; for some formats a folder.
+            format: `csv`, or one of `hand_over`; `spread` on the command line takes all of them with labels.
+            images: the folder that paths are below, which the other formats need.
+        """
+        if format != "csv":
+            return hand_over(self, file, format, images)
         file = Path(file)
         with (
             written_together(file.parent, [file.name]) as (part,),

@@ -18,6 +18,7 @@ from solo_hcsc.errors import ArgumentError
 from solo_hcsc.files import written_together
 from solo_hcsc.hcsc.options import levels_for
 from solo_hcsc.tables import data_frame
+from solo_hcsc.trees.handover import Chosen, Images, hand_over
 from solo_hcsc.trees.pool import as_mapping, as_pool
 from solo_hcsc.trees.votes import knn_votes
 
@@ -71,18 +72,33 @@ class Spread:
         """Return the columns as a table of pandas."""
         return data_frame(self.columns())
 
-    def save(self, folder: str | Path) -> Path:
-        """Write labels.csv, which spreadsheets can open, and labels.parquet into a folder."""
+    def chosen(self) -> list[Chosen]:
+        """Return all images with their labels, to hand over."""
+        columns = self.columns()
+        columns["confidence"], columns["given"] = columns["confidence"].tolist(), columns["given"].tolist()
+        rows = zip(*columns.values(), strict=True)
+        return [Chosen(path, label, None if label is None else score, given) for path, label, score, given in rows]
+
+    def save(self, out: str | Path, format: str = "csv", images: Images = None) -> Path:
+        """Write labels.csv, which spreadsheets can open, and labels.parquet into a folder; or what `hand_over` writes.
+
+        Args:
+            out: the folder, or for other formats the file or folder.
+            format: `csv`, or one of `hand_over`.
+            images: the folder that paths are below, which the other formats need.
+        """
+        if format != "csv":
+            return hand_over(self, out, format, images)
         import pyarrow as pa
         from pyarrow import csv, parquet
 
         rows = pa.table(self.columns(), pa.schema([("path", pa.string()), ("label", pa.string()),
                                                    ("confidence", pa.float64()), ("given", pa.bool_())]))  # fmt: skip
         cells = {name: [one and as_cell(one) for one in rows[name].to_pylist()] for name in ("path", "label")}
-        with written_together(Path(folder), NAMES) as (text, binary):
+        with written_together(Path(out), NAMES) as (text, binary):
             csv.write_csv(pa.table(cells | {name: rows[name] for name in ("confidence", "given")}, rows.schema), text)
             parquet.write_table(rows, binary)
-        return Path(folder)
+        return Path(out)
 
 
 def spread(images: Any, labels: Mapping[Any, Any], clusters: Any = None, abstain: float = 0.0) -> Spread:

@@ -9,8 +9,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from tiny import make_images
 
-from benchmarks import epoch, judging, measure, scaling, startup
+from benchmarks import adapt, balance, epoch, judging, measure, scaling, startup
 from solo_hcsc.__main__ import known
 
 original = epoch.Pretraining.epoch
@@ -209,3 +210,39 @@ def test_explore(images, tmp_path):
     assert small["ratio"] == 1
     assert 0 < small["bytes"] < large["bytes"]
     assert all(row["frames"]["count"] > 10 for row in (small, large))
+
+
+@pytest.fixture
+def pictures(tmp_path, untrained):
+    """A set of three classes, and the flags of the benchmarks that adapt to it."""
+    make_images(tmp_path / "pictures" / "colours", classes=3, per_class=30)
+    flags = ["--pictures", tmp_path / "pictures", "--weights", untrained, "--encoder", "resnet18", "--threads", 1]
+    return [*flags, "--sets", "colours", "--cache", tmp_path / "cache"]
+
+
+def test_adapt(tmp_path, capsys, pictures):
+    record = run("adapt", tmp_path, *pictures, "--parts", "losses", "judging", "search")
+    assert [row["row"] for row in record["rows"]] == list(adapt.ROWS)
+    assert {(pair["row"], pair["against"]) for pair in record["pairs"]} == {*adapt.PAIRS}
+    ranks = json.loads((tmp_path / "adapt_judging.json").read_text())["ranks"]
+    assert "agreement" in [row["figure"] for row in ranks]
+    winners = json.loads((tmp_path / "adapt_search.json").read_text())["rows"]
+    assert [len(row["trials"]) for row in winners] == [2, 2, 2]
+    assert "tree - InfoNCE" in capsys.readouterr().out
+
+
+def test_balance(tmp_path, capsys, pictures):
+    rows = run("balance", tmp_path, *pictures, "--tail", 3)["rows"]
+    assert len(rows) == 2 * len(balance.WAYS) + 2 * len(balance.SHARES)
+    assert "curated 25% - random 50%" in capsys.readouterr().out
+
+
+def test_a_difference_of_pairs_has_students_interval():
+    mean, low, high = adapt.difference([3.0, 5.0, 4.0], [1.0, 2.0, 3.0])
+    assert (mean, round(low, 2), round(high, 2)) == (2.0, -0.48, 4.48)
+
+
+def test_a_long_tail_has_fewer_images_from_class_to_class():
+    labels = np.repeat(["a", "b", "c"], 100)
+    kept = adapt.long_tail(labels, ratio=100.0)
+    assert [int((labels[kept] == one).sum()) for one in "abc"] == [100, 10, 1]

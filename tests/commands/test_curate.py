@@ -1,5 +1,6 @@
 """`solo-hcsc curate`: from a run or from stored embeddings to a list of images and the reason for each."""
 
+import json
 import shutil
 
 import numpy as np
@@ -31,6 +32,10 @@ def test_list_has_what_is_kept_and_the_tables_why(untrained, folder, tmp_path, c
     assert table.reason["class 0/9.png"] == "duplicate of class 0/1.png"
     assert table.reason["class 1/5.png"] == "blank"
     assert table.reason["class 2/3.png"] == "cannot be read"
+    coco = tmp_path / "kept.json"
+    flags = ["--keep", 12, "--format", "coco", "--out", coco, "--outliers", 0]
+    run_here("curate", untrained, "--data_dir", folder, *flags, *SMALL)
+    assert [image["file_name"] for image in json.loads(coco.read_text())["images"]] == out.read_text().splitlines()
     said = capfd.readouterr().out
     assert "kept 12" in said
     assert f"pretrain --data_dir {folder} --train_list {out}" in said
@@ -67,6 +72,7 @@ REFUSED = {
     "both": (["RUN", "--embeddings", "x.npy", "--keep", 1], "one of the two"),
     "number": (["RUN", "--keep", -1], "--keep -1: must be greater than 0"),
     "table": (["RUN", "--keep", 1, "--out", "a.csv"], "--out a.csv: give the name of a list, such as a.txt"),
+    "ending": (["RUN", "--keep", 1, "--format", "coco", "--out", "a.txt"], "--format coco is a file such as a.json"),
     "no file": (["--embeddings", "x.npy", "--keep", 1], "--embeddings x.npy: cannot be read"),
     "no tree": (["RUN", "--keep", 5, "--tree", "run"], "--tree run: these embeddings are of no run with a tree"),
     "no folder": (["RUN", "--keep", 5, "--tree", "nowhere"], "nowhere: not a tree that Tree.save wrote"),

@@ -8,6 +8,8 @@ import pandas
 import pytest
 from tiny import make_images, run_here
 
+from solo_hcsc import pack
+
 SMALL = ["--accelerator", "cpu", "--num_workers", 0, "--batch_size", 8]
 
 
@@ -67,6 +69,27 @@ def test_labels_spread_to_all_images_or_to_the_surest(hcsc_run, picked, tmp_path
     assert sum(row["label"] == "" for row in rows(tmp_path / "half" / "labels.csv")) == 15
 
 
+def test_a_tool_is_handed_what_is_picked_and_spread_and_gives_labels_back(hcsc_run, tmp_path, capsys):
+    tasks, done = tmp_path / "tasks.json", tmp_path / "done.json"
+    run_here("pick", hcsc_run, "--budget", 6, "--format", "label-studio", "--out", tasks, *SMALL)
+    assert "label them, then: solo-hcsc spread" in capsys.readouterr().out
+    given = json.loads(tasks.read_text())
+    assert len(given) == 6
+    assert given[0]["data"]["image"].startswith("/data/local-files/?d=train/class%20")
+    for task in given:
+        value = {"choices": [task["data"]["path"].split("/")[0]]}
+        task["annotations"] = [{"result": [{"from_name": "label", "type": "choices", "value": value}]}]
+    done.write_text(json.dumps(given))
+    run_here("spread", hcsc_run, "--labels", done, "--format", "folders", "--out", tmp_path / "all", *SMALL)
+    links = [link for link in (tmp_path / "all").rglob("*") if link.is_symlink()]
+    assert len(links) == 36
+    assert all(link.is_file() for link in links)
+    assert "6 labels spread to 36 of 36 images" in capsys.readouterr().out
+    more = ["--already", done, "--budget", 1, "--way", "farthest", "--out", tmp_path / "more.csv"]
+    run_here("pick", hcsc_run, *more, *SMALL)
+    assert rows(tmp_path / "more.csv")[0]["path"] not in [task["data"]["path"] for task in given]
+
+
 def test_any_folder_without_classes_will_do(hcsc_run, tmp_path, capsys):
     folder = make_images(tmp_path / "photos", classes=1, per_class=12) / "class 0"
     run_here("pick", hcsc_run, "--data_dir", folder, "--budget", 4, "--out", tmp_path / "a.csv", *SMALL)
@@ -107,7 +130,15 @@ REFUSED = {
     "two classes of one": ("spread", ["--labels", "twice"], "class 0/0.png is 'cat' and 'dog'; keep one"),
     "no file": ("spread", ["--labels", "nowhere"], "--labels nowhere: cannot be read (No such file"),
     "no text": ("spread", ["--labels", "binary"], "--labels binary: cannot be read (not a CSV file)"),
-    "no columns": ("spread", ["--labels", "columns"], "no column label; it takes a CSV with columns path and label"),
+    "no columns": (
+        "spread",
+        ["--labels", "columns"],
+        "no column label; it takes a CSV with columns path and label,",
+    ),
+    "no JSON": ("spread", ["--labels", "text.json"], "--labels text.json: not readable as JSON; export it again"),
+    "no format": ("spread", ["--labels", "two", "--format", "voc"], "invalid choice: 'voc'"),
+    "ending": ("spread", ["--labels", "two", "--format", "cvat"], "--out new: --format cvat is a file such as new.xml"),
+    "not ours": ("pick", ["--budget", 1, "--format", "folders", "--out", "."], "has other files in it; give a new or"),
     "share": ("spread", ["--labels", "one", "--abstain", 2], "--abstain 2: must be between 0 and 1"),
     "unwritable": ("spread", ["--labels", "two", "--out", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
     "large budget": ("pick", ["--budget", 37], "--budget 37: there are only 36 images to choose from"),
@@ -129,8 +160,15 @@ def test_bad_input(case, hcsc_run, images, tmp_path, refused):
         write(tmp_path / name, content)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00path")
     (tmp_path / "columns").write_text("path\nx\n")
+    (tmp_path / "text.json").write_text("path,label")
     flags = [images / "train" if flag == "FOLDER" else flag for flag in flags]
     assert said in refused(command, hcsc_run, "--out", "new", *SMALL, *flags)
+
+
+def test_images_of_shards_are_no_files_to_link_to(untrained, images, tmp_path, refused):
+    pack(images / "train", tmp_path / "shards")
+    flags = ["--data_dir", tmp_path / "shards", "--budget", 3, "--crop_size", 32, "--out", tmp_path / "a", *SMALL]
+    assert "--format folders: these images are no files" in refused("pick", untrained, "--format", "folders", *flags)
 
 
 def test_tree_is_the_runs_own_unless_it_has_none(hcsc_run, untrained, images, tmp_path, refused, capfd):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 from tiny import run_here
@@ -109,6 +110,10 @@ def test_features_of_a_crop_find_it(clean, tmp_path):
     names = sorted(str(file.relative_to(root)) for file in root.rglob("*.png"))
     vectors[names.index("val/dog/crop.png")] = vectors[names.index("train/cat/3.png")]
     assert [paths(group) for group in check(root, vectors).leaks] == [{"train/cat/3.png", "val/dog/crop.png"}]
+    table = pandas.DataFrame({"path": names, "embedding": [*vectors]}).sample(frac=1, random_state=0)  # in any order
+    table.to_parquet(tmp_path / "x.parquet")
+    found = check(root, tmp_path / "x.parquet")
+    assert [paths(group) for group in found.leaks] == [{"train/cat/3.png", "val/dog/crop.png"}]
 
 
 def test_command_ends_with_1_where_asked_and_with_0_else(planted, clean, tmp_path, capfd):
@@ -129,6 +134,12 @@ def test_weights_make_the_features(planted, untrained, capfd):
 
 REFUSED = {
     "no folder": ([], "--data_dir is missing"),
+    "no such folder": (["nowhere"], "nowhere: no folder of images; give one, beside weights by --data_dir"),
+    "other rows": (["GOOD", "--embeddings", "x.npy"], "--embeddings has 3 rows and the folder 2 images"),
+    "other paths": (
+        ["GOOD", "--embeddings", "x.parquet"],
+        "--embeddings: none of their paths, such as b/0.png, is in",
+    ),
     "nowhere": (["--data_dir", "nowhere"], "--data_dir: nowhere does not exist"),
     "kind": (["--data_dir", ".", "--fail_on", "leaks"], "invalid choice: 'leaks'"),
     "no images": (["--data_dir", "EMPTY"], "has no images"),
@@ -140,4 +151,10 @@ def test_bad_input(case, tmp_path, refused):
     flags, said = REFUSED[case]
     (tmp_path / "EMPTY").mkdir()
     (tmp_path / "EMPTY/a.txt").write_text("")
+    if "GOOD" in flags:
+        (tmp_path / "GOOD").mkdir()
+        for number in range(2):
+            picture(number).save(tmp_path / "GOOD" / f"{number}.png")
+        np.save(tmp_path / "x.npy", np.eye(3))
+        pandas.DataFrame({"path": ["b/0.png", "b/1.png"], "embedding": [*np.eye(2)]}).to_parquet(tmp_path / "x.parquet")
     assert said in refused("check", *flags)

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import duplicates, mislabelled, trees
+from benchmarks import duplicates, leaks, mislabelled, trees
 
 
 def test_every_way_to_build_a_tree_is_judged():
@@ -62,3 +62,13 @@ def test_mislabelled(tmp_path, capsys):
 
 def test_interval_of_equal_draws_is_their_value():
     assert mislabelled.interval(np.array([0.5, 0.5])) == (0.5, 0.5)
+
+
+def test_leaks(tmp_path, capsys):
+    with mock.patch.object(sys, "argv", ["leaks", "--small", "--repeats", "1", "--out", str(tmp_path)]):
+        leaks.main()
+    (row,) = json.loads((tmp_path / "leaks.json").read_text())["rows"]
+    assert (row["images"], row["planted"], row["others"]) == (18, 6, 0)
+    assert row["recall"] >= 4 / 6
+    assert row["recall_of"]["same file"] == 1
+    assert "other leaks" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.data.source import check_folder
-from solo_hcsc.evaluation.frozen_settings import CURATING, LEVELS, check_curating
+from solo_hcsc.evaluation.frozen_settings import CURATING, FORMAT, LEVELS, check_curating
 from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import Settings
 
@@ -22,11 +22,12 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.runs.curating import curate_files
 
     result = curate_files(found, files, flags)
-    result.save(flags.out)
+    result.save(flags.out, flags.format, None if files is None else dict(zip(found.paths, files, strict=True)))
     print(result.table())
     told = ", ".join(f"{reason} {count:,}" for reason, count in result.counts().items())
-    print(f"{told}\n{len(result):,} images: {flags.out}; the reason for each: {flags.out.with_suffix('.csv')}")
-    if files is not None:
+    why = f"; the reason for each: {flags.out.with_suffix('.csv')}" if flags.format == "csv" else ""
+    print(f"{told}\n{len(result):,} images: {flags.out}{why}")
+    if files is not None and flags.format == "csv":
         folder = flags.data_dir if "data_dir" in flags.typed else "FOLDER"
         print(f"to train on them: solo-hcsc pretrain --data_dir {folder} --train_list {flags.out}")
 
@@ -47,10 +48,11 @@ def embedded(flags: Settings) -> tuple["Embeddings", list[str] | None]:
     files, source = find_images(flags, flags.split)
 
     from solo_hcsc.runs.run import Run
-    from solo_hcsc.runs.treed import compute, image_files, prepare
+    from solo_hcsc.runs.treed import compute, files_to_hand_over, image_files, prepare
 
     opened = Run(files, flags.encoder, flags.encoder_args)
     embedder = prepare(opened, source, flags, flags.split, tree=flags.tree == "run")
+    files_to_hand_over(embedder, flags)
     found = compute(embedder, flags.but(skip_unreadable=source.in_folders or source.is_stored))
     return found, image_files(embedder, found)
 
@@ -66,7 +68,7 @@ def parse(argv: Sequence[str]) -> Settings:
     group.add_argument("--out", type=Path, metavar="LIST", required=True, help="the list; kept.txt has kept.csv beside")
     told = "features that are there already: .npy, .parquet with columns path and embedding, or a folder of `embed`"
     group.add_argument("--embeddings", type=Path, metavar="FILE", help=told)
-    add(group, *CURATING, LEVELS)
+    add(group, FORMAT, *CURATING, LEVELS)
     flags = parser.parse(argv)
     check_curating(flags)
     return flags

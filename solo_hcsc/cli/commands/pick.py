@@ -1,4 +1,4 @@
-"""`solo-hcsc pick`: the images worth labelling first, with the reason for each, as a CSV to fill in."""
+"""`solo-hcsc pick`: the images worth labelling first, with the reason for each, to fill in, as CSV or for a tool."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.cli.next_command import next_command
 from solo_hcsc.errors import UserError
-from solo_hcsc.evaluation.frozen_settings import LEVELS, PICKING, check_frozen
+from solo_hcsc.evaluation.frozen_settings import FORMAT, LEVELS, PICKING, check_frozen
 from solo_hcsc.runs.images import find_images
 from solo_hcsc.settings import Settings, at_least
 from solo_hcsc.trees.label_files import check_labels, check_unfilled, read_labels
@@ -21,12 +21,13 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.run import Run
-    from solo_hcsc.runs.treed import clusters_to_pick, compute, picks_from_run, prepare
+    from solo_hcsc.runs.treed import clusters_to_pick, compute, files_to_hand_over, picks_from_run, prepare
     from solo_hcsc.trees.picking import pick
 
     import_faiss("pick clusters")
     opened = Run(files, flags.encoder, flags.encoder_args)
     embedder = prepare(opened, source, flags, flags.split)
+    places = files_to_hand_over(embedder, flags)
     already = read_labels(flags.already, embedder.images.paths, "already")
     images = len(embedder.images)
     left = images - len(already)
@@ -38,12 +39,12 @@ def run(argv: Sequence[str]) -> None:
     labelled = [path for path in found.paths if path in already]
     clusters = None if flags.way == "farthest" else clusters_to_pick(found, flags, flags.budget + len(labelled))
     picks = pick(found, flags.budget, labelled, flags.way, clusters)
-    picks.save(flags.out)
+    picks.save(flags.out, flags.format, places)
     few = f" (no more: the other {left - len(picks)} are duplicates of these)" * (len(picks) < flags.budget)
     print(f"{len(picks)} of {len(found)} images to label{few}, the most informative first: {flags.out}")
     more = "--labels", *flags.already, flags.out, "--out", "labels"
-    line = next_command("spread", flags, ("budget", "out", "way", "tree", "levels", "already"), *more)
-    print(f"fill in its column label, then: {line}")
+    line = next_command("spread", flags, ("budget", "out", "way", "tree", "levels", "already", "format"), *more)
+    print(f"{'fill in its column label' if flags.format == 'csv' else 'label them'}, then: {line}")
     tell_skipped(found.skipped, images)
 
 
@@ -52,15 +53,15 @@ def parse(argv: Sequence[str]) -> Settings:
         "pick",
         "The images worth labelling first: typical ones of the clusters of a tree, from its top to its bottom, never "
         "two that are as good as the same. Works on any folder of images and with any encoder.",
-        "[WHAT] [--data_dir FOLDER] --budget N --out FILE.csv [flags]",
+        "[WHAT] [--data_dir FOLDER] --budget N --out FILE [flags]",
     )
     group = parser.add_argument_group("choice")
     group.add_argument("--budget", type=int, required=True, bound=at_least(1), help="how many images to label")
-    group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the CSV file to write")
-    add(group, *PICKING, LEVELS)
-    told = "CSV files with columns path and label: the images that are labelled, to go on from"
+    group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the file, or folder, to write")
+    add(group, FORMAT, *PICKING, LEVELS)
+    told = "images that are labelled, to go on from: files as `labels` of `spread` takes them"
     group.add_argument("--already", type=Path, nargs="+", default=[], metavar="FILE", help=told)
     flags = parser.parse(argv)
     check_frozen(flags)
-    check_unfilled(flags.out)
+    check_unfilled(flags.out, flags.format)
     return flags

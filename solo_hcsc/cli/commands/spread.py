@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from solo_hcsc.cli.flags import add, embed_parser
 from solo_hcsc.cli.next_command import next_command
-from solo_hcsc.evaluation.frozen_settings import LEVELS, check_frozen
-from solo_hcsc.files import check_folder_to_write
+from solo_hcsc.evaluation.frozen_settings import LABEL_FILES, LEVELS, SPREADING, check_spreading
 from solo_hcsc.runs.images import find_images
-from solo_hcsc.settings import SHARE, Settings
+from solo_hcsc.settings import Settings
 from solo_hcsc.tables import table
 from solo_hcsc.trees.label_files import check_enough, check_labels, read_labels
 
@@ -27,23 +26,25 @@ def run(argv: Sequence[str]) -> None:
     from solo_hcsc.evaluation.features import tell_skipped
     from solo_hcsc.hcsc.kmeans import import_faiss
     from solo_hcsc.runs.run import Run
-    from solo_hcsc.runs.treed import clusters_to_spread, compute, prepare
+    from solo_hcsc.runs.treed import clusters_to_spread, compute, files_to_hand_over, prepare
     from solo_hcsc.trees.spreading import NAMES, spread
 
     import_faiss("spread clusters")
     embedder = prepare(Run(files, flags.encoder, flags.encoder_args), source, flags, flags.split)
+    places = files_to_hand_over(embedder, flags)
     labels = {path: label for path, label in read_labels(flags.labels, embedder.images.paths).items() if label}
     check_enough(labels, flags.labels)
     found = compute(embedder, flags)
     labels = {path: labels[path] for path in found.paths if path in labels}
     check_enough(labels, flags.labels)
     result = spread(found, labels, clusters_to_spread(found, flags), flags.abstain)
-    result.save(flags.out)
+    result.save(flags.out, flags.format, places)
+    where = f"{', '.join(NAMES)} in {flags.out}" if flags.format == "csv" else flags.out
     told = sum(label is not None for label in result.labels)
-    print(f"{len(labels)} labels spread to {told} of {len(found)} images: {', '.join(NAMES)} in {flags.out}")
+    print(f"{len(labels)} labels spread to {told} of {len(found)} images: {where}")
     report(found, result)
     more = "--already", *flags.labels, "--budget", len(labels), "--out", "more.csv"
-    line = next_command("pick", flags, ("labels", "out", "abstain", "levels"), *more)
+    line = next_command("pick", flags, ("labels", "out", "abstain", "levels", "format"), *more)
     print(f"to label more images where it helps most: {line}")
     tell_skipped(found.skipped, len(embedder.images))
 
@@ -63,17 +64,15 @@ def parse(argv: Sequence[str]) -> Settings:
     parser = embed_parser(
         "spread",
         "Labels for all images from few: by weighted KNN, a linear classifier and the clusters of a tree, with a "
-        "confidence for each image. The labels come from the files that `pick` wrote and you filled in.",
-        "[WHAT] [--data_dir FOLDER] --labels FILE.csv --out FOLDER [flags]",
+        "confidence for each image. They come from files of `pick` that you filled in, or from other tools.",
+        "[WHAT] [--data_dir FOLDER] --labels FILE --out FOLDER [flags]",
     )
     add(parser.add_argument_group("tree"), LEVELS)
     group = parser.add_argument_group("labels")
-    told = "CSV files with columns path and label; rows without a label are left out"
-    group.add_argument("--labels", type=Path, nargs="+", required=True, metavar="FILE", help=told)
-    group.add_argument("--out", type=Path, metavar="FOLDER", required=True, help="where the files go")
-    told = "leave this share of the images without a label: those with the lowest confidence"
-    group.add_argument("--abstain", type=float, default=0.0, bound=SHARE, metavar="SHARE", help=told)
+    group.add_argument("--labels", type=Path, nargs="+", required=True, metavar="FILE", help=LABEL_FILES)
+    told = "where the files go; a file for some formats"
+    group.add_argument("--out", type=Path, metavar="FOLDER", required=True, help=told)
+    add(group, *SPREADING)
     flags = parser.parse(argv)
-    check_frozen(flags)
-    check_folder_to_write(flags.out)
+    check_spreading(flags)
     return flags
