@@ -15,7 +15,7 @@ from solo_hcsc.hcsc.vectors import as_numbers
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])")
 COMMON = 0.4  # the least share of a cluster's images that have the word that names it
-TIMES = 2.0  # how much more often than all images
+TIMES = 3.0  # how much more often than other images
 WORDS = 2  # of a name at most
 
 
@@ -44,9 +44,13 @@ class Namer:
 
     def _of_words(self, images: np.ndarray) -> str:
         words, counts = self._words.counts(images)
-        here, everywhere = counts / max(1, len(images)), self._words.totals[words] / max(1, len(self._words))
-        telling = np.flatnonzero((here >= COMMON) & (here >= TIMES * everywhere))
-        best = telling[np.argsort(-here[telling] * np.log(here[telling] / everywhere[telling]), kind="stable")]
+        others = len(self._words) - len(images)
+        if not others:
+            return ""
+        here, elsewhere = counts / len(images), (self._words.totals[words] - counts) / others
+        telling = np.flatnonzero((here >= COMMON) & (here >= TIMES * elsewhere))
+        clear = here[telling] * np.log(here[telling] / np.maximum(elsewhere[telling], 1 / len(self._words)))
+        best = telling[np.argsort(-clear, kind="stable")]
         return " ".join(self._words.names[word] for word in np.sort(words[best[:WORDS]]))  # as first seen in a path
 
 
@@ -102,7 +106,7 @@ def name_clusters(
         The name of each cluster by its number: "" where neither classes nor words tell one. Two may have the same.
 
     Example:
-        >>> name_clusters([0, 0, 1, 1], ["red_apple1.jpg", "apple-2.jpg", "IMG_1.jpg", "IMG_2.jpg"])
+        >>> name_clusters([0, 0, 0, 1, 1], ["Apple1.jpg", "red-apple_2.jpg", "old apple.jpg", "IMG_1.jpg", "IMG_2.jpg"])
         {0: 'apple', 1: 'img'}
         >>> name_clusters([0, 0, 0], ["1.jpg", "2.jpg", "3.jpg"], ["cat", "cat", "dog"])
         {0: 'cat'}

@@ -113,7 +113,9 @@ def test_folders_that_a_page_does_not_belong_in(hcsc_run, tmp_path, refused):
     assert "is a file; give a folder" in refused("explore", hcsc_run, "--out", __file__, *flags)
     assert "give a folder of images, or what embeds them" in refused("explore")
     page = ["--out", tmp_path / "page", *flags]
-    assert "has other files in it" in refused("explore", hcsc_run, *page, "--sort_into", tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    assert "has other files in it" in refused("explore", hcsc_run, *page, "--sort_into", tmp_path / "other")
     assert "--sort_into" in (said := refused("explore", hcsc_run, *page, "--sort_into", folder / "sorted"))
     assert "is among the images of" in said
     assert "is the folder of --out" in refused("explore", hcsc_run, *page, "--sort_into", tmp_path / "page")

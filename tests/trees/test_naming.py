@@ -17,6 +17,7 @@ def test_commonest_class_names_a_cluster_and_two_do_where_it_is_less_than_half()
 def test_words_of_files_name_a_cluster_if_others_do_not_have_them():
     paths = [f"holiday/IMG_{n}_redSquare.png" for n in range(4)] + [f"holiday/IMG_{n}_blue.png" for n in range(8)]
     assert name_clusters([0] * 4 + [1] * 4 + [2] * 4, paths) == {0: "red square", 1: "", 2: ""}
+    assert name_clusters([0] * 12, paths) == {0: ""}
     paths[4:8] = [f"holiday/green {n}.png" for n in range(4)]
     assert name_clusters([0] * 4 + [1] * 4 + [2] * 4, paths) == {0: "red square", 1: "green", 2: "blue"}
 
