@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.curating import Curated, curate
     from solo_hcsc.trees.duplicates import find_duplicates
     from solo_hcsc.trees.handover import Chosen, hand_over
+    from solo_hcsc.trees.label_files import read_labels
     from solo_hcsc.trees.mislabelled import find_mislabelled
     from solo_hcsc.trees.naming import name_clusters
     from solo_hcsc.trees.outliers import find_outliers
@@ -116,6 +117,7 @@ __all__ = [
     "places",
     "pretrain",
     "rankme",
+    "read_labels",
     "semisup",
     "sort_into",
     "spread",
@@ -158,6 +160,7 @@ _ROOMS = {
     "trees.sorting": ("sort_into",),
     "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
+    "trees.label_files": ("read_labels",),
     "trees.handover": ("Chosen", "hand_over"),
     "trees.picking": ("Pick", "Picks", "pick"),
     "trees.spreading": ("Spread", "spread"),

@@ -248,8 +248,12 @@ def check_curating(settings: Settings) -> None:
 
 
 def check_spreading(settings: Settings) -> None:
-    """Refuse labels that cannot be read, and a place that cannot be written."""
+    """Refuse a place that cannot be written, or where the labels are."""
     check_frozen(settings)
+    written = settings.out / "labels.csv" if settings.format == "csv" else settings.out
+    for file in settings.labels:
+        if file.resolve() == written.resolve():
+            raise ArgumentError(f"`out` {settings.out}: would overwrite `labels` {file}; give another place")
     if settings.format == "csv":
         check_folder_to_write(settings.out)
     else:

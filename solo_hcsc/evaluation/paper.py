@@ -21,6 +21,7 @@ METRICS = {  # of each evaluation, those to compare by
     "voc": ("mAP11", "mAP", "image_AP"),
     "detect": ("AP", "AP50", "AP75", "AP50_11", "AP50_all", "mask_AP"),
     "fewlabels": ("picked", "random"),
+    "adapt": ("knn", "labels_1", "labels_5", "agreement"),
     "clustering": ("nmi", "ami", "accuracy", "dendrogram_purity", "leaf_purity"),
 }
 

@@ -37,6 +37,10 @@ _METRIC_NAMES = {
     "accuracy": "accuracy",
     "dendrogram_purity": "dendrogram purity",
     "leaf_purity": "leaf purity",
+    "knn": "KNN",
+    "labels_1": "1 label a class",
+    "labels_5": "5 labels a class",
+    "agreement": "neighbours that a view shares",
 }
 _CLASSES = {
     **dict.fromkeys(("setting", "warnings"), "setting"),
@@ -213,6 +217,8 @@ def _setting(evaluation: str, settings: Mapping[str, Any]) -> str:
         said = [_share(settings)]
     elif evaluation == "fewlabels":
         said = [f"linear, mean over {', '.join(map(str, settings['budgets']))} labels"]
+    elif evaluation == "adapt":
+        said = [f"{settings['loss']}, {settings['handed_over']} features handed over"]
     elif evaluation == "detect":
         kind = "Mask" if settings["masks"] else "Faster"
         said = [f"{kind} R-CNN {settings['head'].upper()}, {settings['max_steps']} iterations"]

@@ -40,16 +40,20 @@ from solo_hcsc.runs.treed import compute, prepare
 from solo_hcsc.settings import Setting, Settings, settle, take
 from solo_hcsc.training.adapt_settings import ADAPT, CHECKPOINT, check_adapt, is_adapted, with_splits
 from solo_hcsc.training.adapting import Recipe, epochs_for, fit_adapter
-from solo_hcsc.training.held_out import Held, Judged
+from solo_hcsc.training.held_out import Held, Judged, Labels, hold_out
 from solo_hcsc.training.tuning import Tuning, tune_encoder
 from solo_hcsc.trees.label_files import check_enough, read_labels
 
 FEWEST = 40  # images that can be adapted to
-_HELD_OUT, _MOST_HELD_OUT = 0.1, 1000  # of the images, where there are none of validation
-_ENOUGH_LABELS = 100  # held-out ones; with fewer, all labelled images are judged
 _JUDGED_EVERY = 5  # epochs
 _PATIENCE = 4  # judgements without a better one, after which the training ends
 WHAT = "pretrained_feature_extractor"
+HEADINGS = {
+    "knn": "KNN %",
+    "labels_1": "1 label a class %",
+    "labels_5": "5 labels a class %",
+    "agreement": "neighbours that a view shares %",
+}
 _OPTIONS = tuple(item.name for item in fields(Options))
 
 
@@ -166,7 +170,7 @@ def adapt_run(
     read = replace(embedder.origin.source or source, val_dir=source.val_dir)
     write_run(settings, encoder, module, read, handed)
     run = open_run(settings.out)
-    data = describe_data(read, None, train.skipped, train=len(train))
+    data = describe_data(read, None, train.skipped, train=len(train), val=len(held.queries))
     columns = {"features": "features", **{name: HEADINGS[name] for name in frozen.measures}}
     told = {
         "handed_over": handed,
@@ -181,14 +185,6 @@ def adapt_run(
     )  # fmt: skip
     run.save(result, invocation=command)
     return Adaptation(run, result, adapted, train.skipped, len(embedder.images))
-
-
-HEADINGS = {
-    "knn": "KNN %",
-    "labels_1": "1 label a class %",
-    "labels_5": "5 labels a class %",
-    "agreement": "neighbours that a view shares %",
-}
 
 
 def hcsc_options(settings: Settings) -> dict[str, Any]:
@@ -240,7 +236,7 @@ def points_of(
 
 
 def judge_tuned(
-    module: nn.Module, embedder: Embedder, val: Embedder | None, settings: Settings, labels: torch.Tensor
+    module: nn.Module, embedder: Embedder, val: Embedder | None, settings: Settings, labels: Labels
 ) -> Judged:
     """Judge an encoder that was trained by the images that judged it before."""
 
@@ -256,42 +252,13 @@ def judge_tuned(
         return hold_out(adapter, views, train, known, labels, settings.seed)[0].judge_frozen()
 
 
-def given_labels(settings: Settings, train: Embeddings) -> torch.Tensor:
-    """Return the classes (N,) of the images, from files of labels or from their folders; -1 for none."""
+def given_labels(settings: Settings, train: Embeddings) -> Labels:
+    """Return the classes of the images, from files of labels or from their folders."""
     if not settings.labels:
-        labels = np.full(len(train), -1) if train.labels is None else train.labels
-        return torch.from_numpy(labels)
+        return Labels.of(train.names or [None] * len(train))
     found = {path: label for path, label in read_labels(settings.labels, train.paths).items() if label}
     check_enough(found, settings.labels)
-    numbers = {name: number for number, name in enumerate(sorted({*found.values()}))}
-    return torch.tensor([numbers.get(found.get(path, ""), -1) for path in train.paths])
-
-
-def hold_out(
-    adapter: Adapter, views: torch.Tensor, train: Embeddings, val: Embeddings | None, labels: torch.Tensor, seed: int
-) -> tuple[Held, torch.Tensor]:
-    """Choose the images that judge; also return the rows of those that are trained on."""
-    everything = torch.arange(len(views))
-    if val is not None and val.labels is not None and train.labels is not None:
-        numbers = {name: number for number, name in enumerate(train.classes)}
-        wanted = torch.tensor([numbers.get(name or "", -1) for name in val.names or ()])
-        if bool((labels >= 0).any()) and bool((wanted >= 0).any()):
-            points, of_bank, of_val = adapter.points(torch.from_numpy(val.vectors)), labels >= 0, wanted >= 0
-            raw = torch.from_numpy(train.vectors)[of_bank], torch.from_numpy(val.vectors)[of_val]
-            told = labels[of_bank], wanted[of_val], raw
-            return Held(views[of_bank, 0].float(), points[of_val], None, *told), everything
-    order = torch.randperm(len(views), generator=torch.Generator().manual_seed(seed))
-    count = min(_MOST_HELD_OUT, max(10, round(_HELD_OUT * len(views))))
-    held, kept = order[:count], order[count:].sort().values
-    known, asked = kept[labels[kept] >= 0], held[labels[held] >= 0]
-    if len(asked) < _ENOUGH_LABELS and int((labels >= 0).sum()) >= 2:  # two halves of the labelled images
-        some = order[labels[order] >= 0]
-        known, asked = some[::2], some[1::2]
-    if len(known) and len(asked):
-        bank, queries = views[known, 0].float(), views[asked, 0].float()
-        features = torch.from_numpy(train.vectors)
-        return Held(bank, queries, None, labels[known], labels[asked], (features[known], features[asked])), kept
-    return Held(views[kept, 0].float(), views[held, 0].float(), views[held, 1].float()), kept
+    return Labels.of([found.get(path) for path in train.paths])
 
 
 def fit(

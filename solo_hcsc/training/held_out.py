@@ -1,21 +1,25 @@
-"""Judge features on held-out images: with labels if there are some, without if not.
+"""Hold images out, and judge features by them: with labels if there are some, without if not.
 
 Shapes: `N` images of the bank, `n` held-out ones, `P` size of a point, `D` of a feature.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from solo_hcsc.encoders.adapter import Adapter
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.trees.votes import knn_votes
 
 FEATURES = Callable[[torch.Tensor], torch.Tensor]  # from points (n, P) to features (n, D)
 NEIGHBOURS = 20  # that vote
 SHARED = 10  # neighbours of an image, of which a view of it should have the same
 DRAWS = 20  # of few labels
+_HELD_OUT, _MOST_HELD_OUT = 0.1, 1000  # of the images, where there are none of validation
+_ENOUGH_LABELS = 100  # held-out ones; with fewer, all labelled images are judged
 _LARGEST_BANK = 20_000  # images that neighbours are looked for among
 
 
@@ -113,3 +117,58 @@ def judge_views(bank: torch.Tensor, queries: torch.Tensor, views: torch.Tensor) 
     )
     shared = (near[:, :, None] == other[:, None]).any(dim=2).double().mean(dim=1)
     return Judged({"agreement": 100 * float(shared.mean())}, shared.numpy())
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of images, if there are at least two.
+
+    Args:
+        numbers: (N,), -1 for an image without a class.
+        classes: their names.
+    """
+
+    numbers: torch.Tensor
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str | None]) -> "Labels":
+        """Number the names of classes; None for an image without one."""
+        classes = tuple(sorted({name for name in names if name}))
+        return cls(numbered(names, classes if len(classes) > 1 else ()), classes)
+
+    @property
+    def known(self) -> torch.Tensor:
+        """Return which images (N,) have one."""
+        return self.numbers >= 0
+
+
+def numbered(names: Sequence[str | None], classes: Sequence[str]) -> torch.Tensor:
+    """Return the numbers of some classes' names; -1 for other names and for none."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    return torch.tensor([numbers.get(name or "", -1) for name in names])
+
+
+def hold_out(
+    adapter: Adapter, views: torch.Tensor, train: Embeddings, val: Embeddings | None, labels: Labels, seed: int
+) -> tuple[Held, torch.Tensor]:
+    """Choose the images that judge; also return the rows of those that are trained on."""
+    numbers, features = labels.numbers, torch.from_numpy(train.vectors)
+    if val is not None and val.names is not None:
+        wanted = numbered(val.names, labels.classes)
+        bank, asked = labels.known, wanted >= 0
+        if bool(bank.any()) and bool(asked.any()):
+            theirs = torch.from_numpy(val.vectors)[asked]
+            told = numbers[bank], wanted[asked], (features[bank], theirs)
+            return Held(views[bank, 0].float(), adapter.points(theirs), None, *told), torch.arange(len(views))
+    order = torch.randperm(len(views), generator=torch.Generator().manual_seed(seed))
+    count = min(_MOST_HELD_OUT, max(10, round(_HELD_OUT * len(views))))
+    held, kept = order[:count], order[count:].sort().values
+    known, asked = kept[labels.known[kept]], held[labels.known[held]]
+    if len(asked) < _ENOUGH_LABELS:  # two halves of the labelled images
+        some = order[labels.known[order]]
+        known, asked = some[::2], some[1::2]
+    if len(known) and len(asked):
+        told = numbers[known], numbers[asked], (features[known], features[asked])
+        return Held(views[known, 0].float(), views[asked, 0].float(), None, *told), kept
+    return Held(views[kept, 0].float(), views[held, 0].float(), views[held, 1].float()), kept

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timm.optim import param_groups_layer_decay
+from timm.models import group_parameters
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -65,20 +65,33 @@ class _Numbered(Dataset):
         return len(self.dataset)
 
 
+def layers_of(encoder: nn.Module) -> dict[str, int]:
+    """Return the layer of each parameter by its name, from 0: as timm groups them, or by the encoder's own parts."""
+    names = [name for name, _ in encoder.named_parameters()]
+    matcher: Any = getattr(encoder, "group_matcher", None)
+    if matcher is not None:
+        return group_parameters(encoder, matcher(coarse=False), reverse=True)
+    parts = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    return {name: parts.index(name.partition(".")[0]) for name in names}
+
+
 def trained_parameters(encoder: nn.Module, tuning: Tuning) -> list[dict[str, Any]]:
-    """Return the groups of parameters that are trained, each with its own rate; all others need no gradient."""
-    groups = param_groups_layer_decay(encoder, tuning.weight_decay, layer_decay=_LAYER_DECAY)
-    scales = sorted({group["lr_scale"] for group in groups}, reverse=True)
-    kept = scales[: tuning.depth]
-    encoder.requires_grad_(False)
-    found = []
-    for group in groups:
-        if group["lr_scale"] in kept:
-            for parameter in group["params"]:
-                parameter.requires_grad_(True)
-            rate = tuning.lr * group["lr_scale"]
-            found.append({"params": group["params"], "weight_decay": group["weight_decay"], "lr": rate})
-    return found
+    """Return the parameters of each layer that is trained, with its rate; all others need no gradient."""
+    layers = layers_of(encoder)
+    kept = sorted({*layers.values()}, reverse=True)[: tuning.depth]
+    found: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(layers[name] in kept)
+        if parameter.requires_grad:
+            found.setdefault((layers[name], parameter.ndim > 1), []).append(parameter)
+    return [
+        {
+            "params": parameters,
+            "lr": tuning.lr * _LAYER_DECAY ** (kept[0] - layer),
+            "weight_decay": tuning.weight_decay if is_matrix else 0.0,
+        }
+        for (layer, is_matrix), parameters in found.items()
+    ]
 
 
 def tune_encoder(embedder: Embedder, loading: Loading, tuning: Tuning) -> nn.Module:

@@ -27,17 +27,31 @@ _TAKEN = (
 )
 
 
-def read_labels(files: Sequence[Path], paths: Sequence[str], argument: str = "labels") -> dict[str, str]:
-    """Return the label of each image that the files name, "" for one without.
+def read_labels(
+    files: str | Path | Sequence[str | Path], paths: Sequence[str], argument: str = "labels"
+) -> dict[str, str]:
+    """Read labels that people gave, in our own tables or in other tools' files.
 
     Args:
-        files: CSV files, exports of Label Studio, COCO, CVAT or FiftyOne, or folders.
-        paths: of all images.
+        files: one or several: CSV files with columns path and label, exports of Label Studio (JSON, JSON-MIN, CSV),
+            COCO, CVAT (XML) or FiftyOne (JSON), or folders with metadata.csv or class folders.
+        paths: of all images, as `Embeddings` has them.
         argument: what the caller's argument is called, for messages.
+
+    Returns:
+        The label of each image that the files name, by its path; "" for one without.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "min.json").write_text('[{"image": "http://host/photos/cats/1.jpg", "label": "cat"}]')
+        ...     read_labels(f"{folder}/min.json", ["cats/1.jpg", "dogs/1.jpg"])
+        {'cats/1.jpg': 'cat'}
     """
+    files = [files] if isinstance(files, str | Path) else files
     known = {os.path.splitext(path)[0] + ANY: path for path in paths} | {path: path for path in paths}
     found: dict[str, str] = {}
-    for file in files:
+    for file in map(Path, files):
         for path, label in _matched(_rows(file, argument), known, f"`{argument}` {file}"):
             before = found.get(path)
             if before and label and before != label:
@@ -56,7 +70,7 @@ def check_enough(labels: Mapping[str, str], files: Sequence[Path], argument: str
     """Refuse labels that are missing or all the same."""
     told = f"`{argument}` {' '.join(map(str, files))}"
     if not labels:
-        raise UserError(f"{told}: no label is filled in; write classes into its column label")
+        raise UserError(f"{told}: no label is filled in; give at least two images their classes")
     if len({*labels.values()}) == 1:
         one = min(labels.values())
         raise UserError(f"{told}: all {len(labels)} labels are {one!r}; give at least two classes")
@@ -93,6 +107,8 @@ def _cuts(name: str) -> list[int]:
 def _rows(file: Path, argument: str) -> list[Row]:
     """Return what each row, task or image of a file may be called, and its label."""
     told = f"`{argument}` {file}"
+    if file.suffix.lower() == ".zip":
+        raise UserError(f"{told}: an archive; unpack it, and give what is in it")
     try:
         if file.is_dir():
             rows = _in_folder(file, told)

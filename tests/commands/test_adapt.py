@@ -11,6 +11,7 @@ from tiny import make_images, run_here
 
 import solo_hcsc
 from solo_hcsc.encoders.embedding import Embedder
+from solo_hcsc.report.summary import summarise
 from solo_hcsc.training import adapt as adapting
 from solo_hcsc.training.held_out import Judged
 
@@ -47,6 +48,10 @@ def test_frozen_features_are_handed_over_where_the_adapted_are_no_better(
     assert np.array_equal(solo_hcsc.embed(tmp_path / "run", photos / "val").vectors, before.vectors)
     record = json.loads((tmp_path / "run" / "args.json").read_text())
     assert (record["method"], record["handed_over"]) == ("adapt", "frozen")
+    (line,) = (line for line in out.splitlines() if line.startswith("to use them elsewhere: solo-hcsc "))
+    monkeypatch.chdir(tmp_path)
+    run_here(*line.partition("solo-hcsc ")[2].split())
+    assert (tmp_path / "encoder.safetensors").is_file()
 
 
 def test_run_is_taken_by_other_commands(adapted, photos, tmp_path, capsys):
@@ -59,6 +64,8 @@ def test_run_is_taken_by_other_commands(adapted, photos, tmp_path, capsys):
     run_here("explore", adapted, "--out", tmp_path / "page", *QUICK)
     out = capsys.readouterr().out
     assert "24 queries" in out
+    measured = summarise(adapted).to_pandas().set_index("evaluation")["measure"]
+    assert measured["adapt"] == "KNN / 1 label a class / 5 labels a class"
     assert "60 images in" in out
     assert (tmp_path / "page" / "index.html").is_file()
 

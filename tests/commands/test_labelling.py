@@ -125,7 +125,7 @@ FILES = {
 }
 REFUSED = {
     "unknown image": ("spread", ["--labels", "unknown"], "class 7/0.png is none of the 36 images"),
-    "no label": ("spread", ["--labels", "unfilled"], "no label is filled in; write classes into its column label"),
+    "no label": ("spread", ["--labels", "unfilled"], "no label is filled in; give at least two images their classes"),
     "one class": ("spread", ["--labels", "one"], "all 2 labels are 'cat'; give at least two classes"),
     "two classes of one": ("spread", ["--labels", "twice"], "class 0/0.png is 'cat' and 'dog'; keep one"),
     "no file": ("spread", ["--labels", "nowhere"], "--labels nowhere: cannot be read (No such file"),
@@ -136,6 +136,7 @@ REFUSED = {
         "no column label; it takes a CSV with columns path and label,",
     ),
     "no JSON": ("spread", ["--labels", "text.json"], "--labels text.json: not readable as JSON; export it again"),
+    "over itself": ("spread", ["--labels", "two.json", "--format", "coco", "--out", "two.json"], "would overwrite"),
     "no format": ("spread", ["--labels", "two", "--format", "voc"], "invalid choice: 'voc'"),
     "ending": ("spread", ["--labels", "two", "--format", "cvat"], "--out new: --format cvat is a file such as new.xml"),
     "not ours": ("pick", ["--budget", 1, "--format", "folders", "--out", "."], "has other files in it; give a new or"),

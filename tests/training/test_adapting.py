@@ -6,17 +6,20 @@ import timm
 import torch
 import torch.nn.functional as F
 from tiny import make_images
+from torchvision.models import resnet18
 
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.encoders.adapter import Adapted, Adapter
+from solo_hcsc.encoders.embedding import Embeddings
 from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.errors import UserError
 from solo_hcsc.runs.run import _EncoderAlone
+from solo_hcsc.settings import Settings
 from solo_hcsc.training import adapting
-from solo_hcsc.training.adapt import fit
+from solo_hcsc.training.adapt import fit, given_labels
 from solo_hcsc.training.adapting import Recipe, _even, fit_adapter, levels_for
-from solo_hcsc.training.held_out import Held, Judged, few_labels, judge_labelled, judge_views
-from solo_hcsc.training.tuning import Tuning, trained_parameters, tune_encoder
+from solo_hcsc.training.held_out import Held, Judged, few_labels, hold_out, judge_labelled, judge_views
+from solo_hcsc.training.tuning import Tuning, layers_of, trained_parameters, tune_encoder
 
 CLASSES, EACH, VIEWS = 6, 20, 3
 
@@ -163,6 +166,33 @@ def test_training_that_makes_features_worse_ends_early_with_the_adapter_from_bef
     assert epochs[-1] < 200
 
 
+def found(names, vectors):
+    classes = tuple(sorted({name for name in names if name}))
+    numbers = np.array([classes.index(name) if name else -1 for name in names])
+    return Embeddings([f"{number}.png" for number in range(len(names))], vectors.numpy(), numbers, classes)
+
+
+def test_validation_images_judge_by_the_names_of_classes(adapter, features):
+    vectors, labels = features[0][:, 0], [f"class {label}" for label in features[1].tolist()]
+    train, val = found(labels, vectors), found(["other", *labels[20:60]], vectors[19:60])
+    classes = given_labels(Settings(labels=None), train)
+    views = adapter.points(features[0])
+    held, kept = hold_out(adapter, views, train, val, classes, seed=0)
+    assert len(kept) == len(views)  # nothing else is held out
+    assert held.wanted.tolist() == features[1][20:60].tolist()  # and a class of nothing known asks nothing
+    assert held.judge_frozen().measures["knn"] > 90  # each is in the bank
+
+
+def test_images_of_one_class_or_none_are_judged_by_another_view(adapter, features):
+    views = adapter.points(features[0])
+    for name in ("only", None):
+        train = found([name] * len(views), features[0][:, 0])
+        held, kept = hold_out(adapter, views, train, None, given_labels(Settings(labels=None), train), seed=0)
+        assert held.labels is None
+        assert len(kept) + len(held.queries) == len(views)
+        assert list(held.judge_frozen().measures) == ["agreement"]
+
+
 # ---- files ----
 
 
@@ -197,7 +227,8 @@ def test_only_the_last_layers_are_trained_each_with_its_rate():
     everything = trained_parameters(timm.create_model("resnet10t", num_classes=0), Tuning(lr=0.1))
     rates = sorted({group["lr"] for group in everything})
     assert len(rates) > 3
-    assert rates[-1] <= 0.1
+    assert rates[-1] == 0.1
+    assert layers_of(resnet18())["conv1.weight"] < layers_of(resnet18())["layer4.0.conv1.weight"]
 
 
 def test_tuning_moves_weights_and_keeps_the_statistics_of_batch_norm(tmp_path):

@@ -299,6 +299,7 @@ BAD = {
         ],
         "which of a, b is the label?",
     ),
+    "archive": ("a.zip", "PK", "an archive; unpack it"),
     "no XML": ("a.xml", "<a>", "not readable as XML"),
     "other XML": ("a.xml", "<a/>", "no images in it; export `CVAT for images 1.1`"),
     "no name": ("a.xml", "<annotations><image/></annotations>", "an image without a name"),

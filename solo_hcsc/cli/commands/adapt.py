@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> None:
     took = clock(found.result.seconds)
     print(f"the adapted features are {judged} on held-out images: {handed} handed over in {flags.out} ({took})")
     print(f"to see the images by these features: solo-hcsc explore {flags.out}")
-    print(f"to use them elsewhere: solo-hcsc export {flags.out} --out encoder.safetensors")
+    print(f"to use them elsewhere: solo-hcsc export {flags.out} --format safetensors --out encoder.safetensors")
 
 
 def parse(argv: Sequence[str]) -> Settings:
