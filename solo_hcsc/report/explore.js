@@ -1048,7 +1048,7 @@
     };
     find("tabs").replaceChildren(...Object.entries(TABS).map(([name, [title]]) => link({ tab: name },
       { role: "tab", "aria-selected": name === tab, id: `tab-${name}` }, title, make("small", {}, number(sizes[name])))));
-    find("hint").textContent = TABS[tab][1];
+    find("hint").textContent = tab === "images" && !node ? "In the order of the tree" : TABS[tab][1];
     const found = await listing(state);
     if (ask !== asked) return;
     sections = found;
