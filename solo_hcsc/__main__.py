@@ -75,7 +75,7 @@ EXTRAS = {  # of setup.cfg, and the commands that need them
 
 
 def main() -> None:
-    """The console script: what a user can mend becomes one line on stderr and exit code 2.
+    """Run the console script: what a user can mend becomes one line on stderr and exit code 2.
 
     Where the reader of the output has gone, as in `solo-hcsc --help | head`, it ends without a word.
     """

@@ -63,7 +63,7 @@ def _unfinished(path: Path, what: str = "part") -> Path:
 
 
 def _is_abandoned(path: Path, unfinished: re.Match[str]) -> bool:
-    """Whether the process is gone; of one on another machine, whether it has written nothing for a day."""
+    """Return whether the process is gone; of one on another machine, whether it has written nothing for a day."""
     if unfinished["host"] != _HOST:
         return time.time() - path.stat().st_mtime > 24 * 3600
     try:
@@ -221,7 +221,7 @@ def read_json(file: Path) -> Any:
 
 
 def _whole(digits: str) -> int:
-    """A number of a JSON file; one that no float can hold would end a later sum or a `:.2f` with a traceback."""
+    """Parse a number of a JSON file; refuse one that no float can hold, on which a sum or a `:.2f` would fail."""
     if len(digits) > sys.float_info.max_10_exp:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)

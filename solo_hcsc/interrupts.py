@@ -16,7 +16,7 @@ _SOON = 0.02  # seconds, after which the finaliser is over
 
 
 def raise_again_what_finalisers_swallow() -> None:
-    """From here on, what a finaliser swallows is raised again as soon as it is over."""
+    """Raise what a finaliser swallows again, as soon as it is over, from here on."""
     if not isinstance(sys.unraisablehook, _RaisesAgain):
         sys.unraisablehook = _RaisesAgain(sys.unraisablehook)
 
@@ -54,7 +54,7 @@ def deferred() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is an error, or what it came of."""
+    """Return whether Ctrl-C is an error, or what it came of."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

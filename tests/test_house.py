@@ -96,6 +96,24 @@ def test_only_the_command_line_knows_a_flag():
     assert found == set()
 
 
+NO_VERB = re.compile(
+    r"(An?|The|This|Those|These|What|Which|Whether|Where|When|Who|How|Of|From|By|For|In|On|At|Per|Without|With|All|Every|"
+    r"Each|One|None|True|False|Eq|Nothing|Not)\b|[^A-Z]|[A-Z][\w-]*(?<!s)s\b"  # nor the third person
+)
+
+
+def test_docstrings_of_functions_start_with_a_verb():
+    """Those of repairs say what is broken."""
+    files = [file for file in PACKAGE.rglob("*.py") if "repairs" not in str(file)]
+    found = []
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            said = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None
+            if said and NO_VERB.match(said):
+                found.append(f"{file.relative_to(PACKAGE)}:{node.lineno}: {said.splitlines()[0]}")
+    assert found == []
+
+
 def test_commands_are_thin():
     files = (PACKAGE / "cli" / "commands").glob("[!_]*.py")
     assert {file.name: lines for file in files if (lines := len(file.read_text().splitlines())) > 80} == {}

@@ -43,7 +43,7 @@ class Objects:
         return len(self.labels)
 
     def __getitem__(self, chosen: np.ndarray) -> "Objects":
-        """Those of a mask or of indexes."""
+        """Return the objects of a mask or of indexes."""
         places = np.arange(len(self))[chosen]
         outlines = tuple(self.outlines[place] for place in places) if self.outlines else ()
         kept = {name: getattr(self, name)[places] for name in ("boxes", "labels", "ignored", "crowds", "areas")}
@@ -110,7 +110,7 @@ class Sizes:
     longest: int
 
     def resized(self, width: int, height: int, short: int) -> tuple[int, int]:
-        """Width and height, rounded as detectron2 does.
+        """Return width and height, rounded as detectron2 does.
 
         Example:
             >>> Sizes((800,), 1333).resized(500, 375, 800), Sizes((800,), 1333).resized(1000, 300, 800)
@@ -186,7 +186,7 @@ def collate(batch: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def with_objects(images: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:
-    """Those that show at least one object to train on."""
+    """Keep the images that show at least one object to train on."""
     return [image for image in images if not image.objects.crowds.all()]
 
 
@@ -208,7 +208,7 @@ def check_outlines(images: Sequence[AnnotatedImage], where: object) -> None:
 
 
 def _masks(shown: Objects, item: AnnotatedImage, size: tuple[int, int], flipped: bool) -> np.ndarray:
-    """(n, H, W) of 0 and 1, as the resized image is."""
+    """Return (n, H, W) of 0 and 1, as the resized image is."""
     from pycocotools import mask
 
     found = np.zeros((len(shown), size[1], size[0]), dtype=np.uint8)
@@ -224,5 +224,5 @@ def _as_tensor(picture: Image.Image) -> torch.Tensor:
 
 
 def few(images: Sequence[AnnotatedImage], count: int) -> list[int]:
-    """Indexes of so many images, evenly spread over all of them."""
+    """Return indexes of so many images, evenly spread over all of them."""
     return [round(place) for place in np.linspace(0, len(images) - 1, min(count, len(images)))]

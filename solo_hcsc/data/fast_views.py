@@ -41,7 +41,7 @@ class Box:
 
     @property
     def shrink(self) -> float:
-        """How many times smaller the image may be without this part having to be enlarged."""
+        """Return how many times smaller the image may be without this part having to be enlarged."""
         return min(self.height / self.size[0], self.width / self.size[1])
 
     def scaled(self, vertically: float, horizontally: float) -> "Box":

@@ -13,6 +13,7 @@ from solo_hcsc.data.images import UnreadableImage, decode, opened, upright_size
 from solo_hcsc.data.settings import default_workers
 from solo_hcsc.progress import watch
 from solo_hcsc.trees.duplicates import Duplicates, Group, find_duplicates
+from solo_hcsc.typed import typed
 
 SIDE = 256  # pixels of the longer side of the copies that are judged
 BLANK = 2.0  # of 255, the deviation of grey values below which an image shows nothing
@@ -103,6 +104,7 @@ def flaws_in(looks: Sequence[Look]) -> dict[int, tuple[str, ...]]:
     return {number: tuple(found[number]) for number in sorted(found)}
 
 
+@typed
 def find_flaws(files: Sequence[str | os.PathLike[str]]) -> dict[int, tuple[str, ...]]:
     """Find what is wrong with image files by themselves; see `flaws_in`.
 

@@ -83,7 +83,7 @@ def _tell_nested(dataset: LabelledImages) -> None:
 
 
 def short_names(classes: Sequence[str]) -> list[str]:
-    """Classes by their last folder's name, or by their whole path where two have the same."""
+    """Return classes by their last folder's name, or by their whole path where two have the same."""
     last = [name.rpartition("/")[2] for name in classes]
     return [short if last.count(short) == 1 else name for short, name in zip(last, classes, strict=True)]
 
@@ -221,7 +221,7 @@ def whole(dataset: Dataset) -> Dataset:
 
 
 def with_classes_of(train_set: Dataset, val_set: Dataset | None) -> Dataset | None:
-    """Validation images with the numbers that their classes have in training, also where some classes are missing."""
+    """Give validation images the numbers that their classes have in training, also where some classes are missing."""
     train_set = whole(train_set)
     if not isinstance(train_set, ImageFolder | StoredImages) or not isinstance(val_set, ImageFolder | StoredImages):
         return val_set

@@ -110,7 +110,7 @@ def list_images(root: str | Path, below: bool = True) -> Listing:
 
 
 def _refuse_pipe(path: str) -> None:
-    """Opening a pipe or a device may wait for ever, whatever its name ends with."""
+    """Refuse a pipe or a device, which may keep a reader waiting for ever, whatever its name ends with."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise UnreadableImage(f"{on_one_line(path)}: not a file but a pipe or a device; remove it", path)
 

@@ -27,12 +27,14 @@ from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.files import check_folder_to_write, read_json
 from solo_hcsc.progress import say, watch
 from solo_hcsc.settings import Settings, settle
+from solo_hcsc.typed import typed
 
 _LABELS = ("label", "cls", "class")  # keys that KEY.json may have the label under, if none is given
 _OFTEN = 30  # seconds from one line about how far it is to the next
 _PARTS = ("train", "val", "validation", "test")
 
 
+@typed
 def index_shards(folder: str | PathLike[str], **settings: Any) -> Packed:
     """Make the index of the shards in a folder: where each image is, its label, key and checksum.
 

@@ -21,13 +21,13 @@ class LabelLevel:
 
 
 def shipped(dataset: str) -> Path | None:
-    """The file that comes with the package for a data set."""
+    """Return the file that comes with the package for a data set."""
     file = SHIPPED / f"{dataset}.txt"
     return file if file.is_file() else None
 
 
 def read(file: Path) -> dict[str, str]:
-    """Parents by child, from lines `child: parent`; `#` starts a comment at a line's beginning or after a space."""
+    """Read parents by child from lines `child: parent`; `#` starts a comment at a line's beginning or after a space."""
     parents: dict[str, str] = {}
     lines: dict[str, int] = {}
     for number, line in enumerate(_text(file).splitlines(), start=1):
@@ -54,7 +54,7 @@ def read(file: Path) -> dict[str, str]:
 def levels(
     parents: Mapping[str, str], classes: Sequence[str], file: Path | str = "label hierarchy"
 ) -> list[LabelLevel]:
-    """The classes (level 0), their groups, and so on up to those that have no parent."""
+    """Return the classes (level 0), their groups, and so on up to those that have no parent."""
     unknown = sorted(set(classes) - parents.keys() - set(parents.values()))
     if unknown:
         others = f" and {len(unknown) - 1} other classes" if len(unknown) > 1 else ""
@@ -69,14 +69,14 @@ def levels(
 
 
 def folder_levels(classes: Sequence[str]) -> list[LabelLevel]:
-    """The same of classes that are called by their folders, as in `Fruit/Apple/Royal-Gala`; none of plain names."""
+    """Return the levels of classes called by their folders, as in `Fruit/Apple/Royal-Gala`; none of plain names."""
     folders = [name.split("/") for name in classes]
     paths = [["/".join(parts[: depth + 1]) for depth in range(len(parts))] for parts in folders]
     return _levels(classes, paths) if any(len(parts) > 1 for parts in folders) else []
 
 
 def _levels(classes: Sequence[str], paths: Sequence[Sequence[str]]) -> list[LabelLevel]:
-    """From each class's path, the topmost group first.
+    """Return the levels of each class's path, the topmost group first.
 
     Levels are counted from the top, where all paths start: a class with fewer groups above it stands for itself at the
     levels below its first group, not beside the groups of others.
@@ -89,7 +89,7 @@ def _levels(classes: Sequence[str], paths: Sequence[Sequence[str]]) -> list[Labe
 
 
 def find_levels(file: Path | None, dataset: str) -> tuple[Path | None, Callable[[Sequence[str]], list[LabelLevel]]]:
-    """The file given, or the data set's own, and a function from classes to their levels; else the folders' levels."""
+    """Find the file given, or the data set's own, and make a function from classes to levels; else the folders'."""
     file = file or shipped(dataset)
     if file is None:
         return None, folder_levels

@@ -222,7 +222,7 @@ def _collate_readable(items: list[Any]) -> tuple[Any, list[Skipped]]:
 
 
 def leave_signals_to_parent(_: int) -> None:
-    """For a loader's worker: Ctrl-C and a scheduler's SIGTERM reach all processes, and only the main one has a say.
+    """Ignore Ctrl-C and SIGTERM in a loader's worker: they reach all processes, and only the main one has a say.
 
     A worker that ended by itself would make torch raise an error in the midst of what the main process does.
     """

@@ -46,7 +46,7 @@ def check_outline(outline: Any, width: int, height: int) -> None:
 
 
 def _check_polygon(polygon: Any, width: int, height: int) -> None:
-    """Points may lie outside of the image, but not so far that drawing the polygon takes memory without end."""
+    """Refuse points so far outside of the image that drawing the polygon takes memory without end."""
     if not isinstance(polygon, list) or not set(map(type, polygon)) <= _NUMBERS:
         raise ValueError("a polygon of it is not a list of numbers")
     if len(polygon) < 6 or len(polygon) % 2:

@@ -29,6 +29,7 @@ from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.files import read_json, write_whole, written_whole
 from solo_hcsc.progress import say, watch
 from solo_hcsc.settings import Settings, settle
+from solo_hcsc.typed import typed
 
 _FEWEST, _MOST = 256, 10_000  # images of a shard by default
 _SHARDS = 64  # by default, if that makes them neither smaller nor larger than that
@@ -36,6 +37,7 @@ _REST = 2  # times the size asked for that a scaled decode leaves to the filter
 _RECORD = tarfile.RECORDSIZE
 
 
+@typed
 def pack(folder: str | PathLike[str], out: str | PathLike[str], **settings: Any) -> Packed:
     """Write the images of a folder as shards: tar files in WebDataset's layout, with an index beside each.
 

@@ -1,5 +1,6 @@
 """Which images a command reads, as a value: the data set, its folders, the size and the colours they are read in."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ FOLDERS = ("imagenet", "imagenet100", "custom", "digits")
 FILES = (*FOLDERS, "places205")  # whose files have names that DALI reads
 _OWN_SIZES = {"cifar10": 32, "cifar100": 32, "stl10": 96}  # of the images themselves, in pixels
 _LARGEST = 65_535  # pixels, of a JPEG
+_LEAST_STD = 1e-30  # less is 0 in float32, by which nothing can be divided
 _NAMED_FOLDERS = ("custom", "imagenet", "imagenet100", *STORED)  # whose folders a user may name
 # What solo-learn normalises by: the deviation of red is its own, 0.228.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.228, 0.224, 0.225)
@@ -214,7 +216,7 @@ class ImageSource:
         return self
 
     def with_split(self, split: str) -> "ImageSource":
-        """Located, for a command that reads the `train` or the `val` images; the other ones need not be there."""
+        """Locate the images for a command that reads the `train` or the `val` ones; the others need not be there."""
         if split == "train":
             return replace(self, val_dir=None).located(needs_val=False)
         return replace(self, train_dir=self.val_dir or self.train_dir).located(needs_val=True)
@@ -326,7 +328,7 @@ def parts_in(where: Path, dataset: str) -> tuple[Path, Path | None]:
 
 def was_seen_whole(trained: Mapping[str, Any]) -> bool:
     """Return whether a run saw the whole of its images; an exported file says how it resizes them."""
-    return trained.get("dataset") in _OWN_SIZES or isinstance(trained.get("resize"), list)
+    return str(trained.get("dataset")) in _OWN_SIZES or isinstance(trained.get("resize"), list)
 
 
 def recorded(name: str, value: Any) -> Any:
@@ -339,7 +341,8 @@ def recorded(name: str, value: Any) -> Any:
         "image_column": isinstance(value, str),
         "label_column": isinstance(value, str),
     }
-    colours = len(numbers) == 3 and all(isinstance(one, int | float) for one in numbers)
+    least = _LEAST_STD if name == "std" else -math.inf
+    colours = len(numbers) == 3 and all(isinstance(one, int | float) and least < one < math.inf for one in numbers)
     if not valid.get(name, isinstance(value, str) if name.endswith("_dir") else colours):
         raise UserError(
             f"args.json beside the checkpoint, or its metadata: {name} is {value!r}, which no run writes; give `{name}`"
@@ -359,8 +362,8 @@ def check_folder(name: str, path: Path) -> None:
     """
     named = f"`{name}`: " if name else ""
     if not path.exists():
-        also = "" if name == "data_dir" else f" and `{name}`"
-        raise UserError(f"{named}{path} does not exist; " + (f"check `data_dir`{also}" if name else "give a folder"))
+        below = "`data_dir` and " if name.endswith("_dir") and name != "data_dir" else ""
+        raise UserError(f"{named}{path} does not exist; " + (f"check {below}`{name}`" if name else "give a folder"))
     if not path.is_dir():
         raise UserError(f"{named}{path} is a file; give a folder of images")
     try:

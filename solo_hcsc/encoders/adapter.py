@@ -111,7 +111,7 @@ class Adapted(nn.Module):
 
     @property
     def num_features(self) -> int:
-        """The size of a feature."""
+        """Return the size of a feature."""
         return 2 * self.adapter.components.shape[1]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

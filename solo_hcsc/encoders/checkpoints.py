@@ -111,14 +111,14 @@ class _Placeholder:
         return object.__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to keep."""
+        """Keep nothing."""
 
     def __setstate__(self, state: Any) -> None:
-        """Nothing to restore."""
+        """Restore nothing."""
 
 
 def _empty(*args: Any) -> dict[Any, Any]:
-    """Stands for a dictionary, into which torch puts its items."""
+    """Stand for a dictionary, into which torch puts its items."""
     return {}
 
 

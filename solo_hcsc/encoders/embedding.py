@@ -214,7 +214,7 @@ class Embedder:
 
     @cached_property
     def _parts(self) -> list[_Part]:
-        """What makes the vectors, and if there is a tree those that it was made of.
+        """Return the parts that make the vectors, and if there is a tree those that it was made of.
 
         A tree whose encoder has the same weights as the other one makes no pass of its own.
         """

@@ -173,7 +173,7 @@ def _paths(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _optimisation(optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    """LARS, which wraps SGD here."""
+    """Return LARS, which wraps SGD here."""
     kwargs = _part(optimizer, "kwargs")
     lars = optimizer.get("name") == "lars"
     flags = {"lars": lars, "exclude_bias_n_norm": bool(kwargs.get("exclude_bias_n_norm", False))}

@@ -37,6 +37,7 @@ from solo_hcsc.encoders.names import ENCODERS, TIMM
 from solo_hcsc.encoders.recorded import EVALUATION, EXPORTED, find_run, is_timm, role_of
 from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.hcsc.health import Health
+from solo_hcsc.typed import typed
 
 Images = torch.Tensor | Image.Image | Sequence[torch.Tensor | Image.Image]
 _AT_ONCE = 256  # images per forward pass of `Encoder.__call__`
@@ -73,7 +74,12 @@ class Encoder:
     warnings: tuple[str, ...] = ()
     trained_with: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        epochs = "" if self.epochs is None else f", {self.epochs} epochs"
+        return f"<Encoder {self.name} from {self.checkpoint}, images of {self.crop_size} pixels{epochs}>"
+
     @classmethod
+    @typed
     def timm(cls, name: str, crop_size: int | None = None, pretrained: bool = True, **settings: Any) -> "Encoder":
         """Make one of timm's models, with the weights that timm has for it or with random ones.
 
@@ -134,7 +140,7 @@ class Encoder:
 
     @property
     def transform(self) -> Compose:
-        """Resize, cut out and normalise a PIL image in RGB as `embed` does: a tensor (3, H, W)."""
+        """Return the transform that resizes, crops and normalises a PIL image in RGB as `embed` does, to (3, H, W)."""
         return self.view.transform
 
     @property

@@ -24,6 +24,7 @@ from solo_hcsc.progress import say, watch
 from solo_hcsc.tables import data_frame
 from solo_hcsc.trees.neighbours import BLOCK, StoredRows, nearest_rows
 from solo_hcsc.trees.plane import fit_map
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -88,8 +89,18 @@ class Embeddings:
     skipped: tuple[Skipped, ...] = ()
     origin: "Origin | None" = None
 
+    def __post_init__(self) -> None:
+        for name, column in self._columns().items():
+            if len(column) != len(self.paths):
+                raise ArgumentError(f"`{name}` has {len(column)} rows and `paths` {len(self.paths)}: give one of each")
+
     def __len__(self) -> int:
         return len(self.paths)
+
+    def __repr__(self) -> str:
+        counts = {"classes": len(self.classes), "levels": 0 if self.clusters is None else self.clusters.shape[1]}
+        more = "".join(f", {count} {name}" for name, count in counts.items() if count)
+        return f"<Embeddings of {len(self)} images, {self.vectors.shape[1]} dimensions{more}>"
 
     def __getitem__(self, rows: Any) -> "Embeddings":
         """Return the rows of an array of indexes, a mask or a slice."""
@@ -126,6 +137,7 @@ class Embeddings:
             columns["outlier"] = self.outliers
         return data_frame(columns)
 
+    @typed
     def save(self, folder: str | Path) -> None:
         """Write `embeddings.parquet`, `embeddings.npy` and `embeddings.json`, as the command `embed` does."""
 
@@ -137,6 +149,7 @@ class Embeddings:
         save(Path(folder), compute, len(self))
 
     @classmethod
+    @typed
     def load(cls, folder: str | Path) -> "Embeddings":
         """Read what `save` or the command `embed` wrote; without the neighbours and the map."""
         return cls(**read(Path(folder)))

@@ -18,6 +18,7 @@ from solo_hcsc.runs.results import Result
 from solo_hcsc.trees.picking import pick
 from solo_hcsc.trees.pool import centred, cluster
 from solo_hcsc.trees.spreading import accuracy, knn_shares, linear_shares, spread_shares
+from solo_hcsc.typed import typed
 
 CHOICES = ("picked", "random", "stratified")
 CLASSIFIERS = ("linear", "knn", "spread")
@@ -37,6 +38,7 @@ class Score:
     surer_half: list[float]
 
 
+@typed
 def fewlabels(
     train: Any,
     val: Any,

@@ -23,10 +23,12 @@ from solo_hcsc.tables import score, table
 from solo_hcsc.trees.building import POWER, build_tree
 from solo_hcsc.trees.purity import dendrogram_purity, leaf_purity, matched_accuracy
 from solo_hcsc.trees.tree import Tree
+from solo_hcsc.typed import typed
 
 PAPER = Options(preset="paper")  # its k-means: from images drawn evenly, the best of several runs
 
 
+@typed
 def clustering(
     embeddings: Any,
     tree: Any = None,

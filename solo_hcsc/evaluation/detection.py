@@ -51,6 +51,7 @@ from solo_hcsc.training.loggers import Logging, check_logging
 from solo_hcsc.training.resume import FinishedError, check_resume, check_same_flags
 from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import Loop, Records
+from solo_hcsc.typed import typed
 
 NAME = "detect"
 _SHOWN = {
@@ -107,6 +108,7 @@ class DetectionData:
 Draw = Callable[[Sequence[AnnotatedImage], Sequence[Detections], Sequence[str], Path], Mapping[str, str]]
 
 
+@typed
 def detect(weights: Any, data_dir: str | PathLike[str], *, dataset: str = "voc0712", **settings: Any) -> Result:
     """Train a detector that starts from an encoder, nothing frozen, and test it, by the paper's protocol.
 

@@ -14,6 +14,7 @@ from solo_hcsc.encoders.loading import Encoder
 from solo_hcsc.errors import UserError, on_one_line
 from solo_hcsc.progress import note, watch
 from solo_hcsc.runs.run import Run
+from solo_hcsc.typed import typed
 
 Module = Callable[[torch.Tensor], torch.Tensor]
 
@@ -88,8 +89,9 @@ def check_finite(x: torch.Tensor, title: str) -> None:
 
 
 @torch.no_grad()
+@typed
 def features_of(module: Module, images: torch.Tensor, batch_size: int = 256) -> torch.Tensor:
-    """Features of images that are in memory.
+    """Compute features of images that are in memory.
 
     Args:
         module: an encoder in evaluation mode, such as `load_encoder(path).module.eval()`.

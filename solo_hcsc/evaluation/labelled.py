@@ -38,7 +38,7 @@ class Labelled:
 
     @property
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Vectors and labels as tensors, which share their memory."""
+        """Return vectors and labels as tensors, which share their memory."""
         return torch.from_numpy(self.vectors), torch.from_numpy(self.labels)
 
     def some(self, images: np.ndarray) -> "Labelled":

@@ -23,14 +23,16 @@ from solo_hcsc.progress import say
 from solo_hcsc.quiet import hushed
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, Result, column, named_accuracies, shown_accuracies
-from solo_hcsc.settings import Settings
+from solo_hcsc.settings import NOT_NEGATIVE, POSITIVE, Settings, check_bound
 from solo_hcsc.solo102 import LinearModel, accuracy_at_k
 from solo_hcsc.training.resume import FinishedError
+from solo_hcsc.typed import typed
 
 BATCH = 256
 UNUSED_RATE = 0.3  # solo-learn's default, which a sweep's model is made with
 
 
+@typed
 def linear(
     train: Any,
     val: Any,
@@ -67,11 +69,9 @@ def linear(
     known, asked = as_pair(train, val)
     size = max(1, min(BATCH, len(known) // 4)) if batch_size is None else batch_size
     rates = [] if lr is None else [lr]
-    numbers: dict[str, Sequence[float]] = {"epochs": [epochs], "batch_size": [size], "lr": rates}
-    for name, values in (numbers | {"lr_sweep": lr_sweep or ()}).items():
-        for value in values:
-            if not (value > 0 and math.isfinite(value)):
-                raise ArgumentError(f"`{name}` {value}: must be greater than 0 and finite")
+    for name, value in {"epochs": epochs, "batch_size": size, "lr": rates, "lr_sweep": lr_sweep or ()}.items():
+        check_bound(name, value, POSITIVE)
+    check_bound("weight_decay", weight_decay, NOT_NEGATIVE)
     if size > len(known):
         raise ArgumentError(f"`batch_size` {size}: there are only {len(known)} training images")
     if rates and lr_sweep:

@@ -56,7 +56,7 @@ PUBLISHED = TypeAdapter(list[Published]).validate_json(
 def find(
     evaluation: str, dataset: str, setting: str, method: str | None, pretraining: Mapping[str, Any]
 ) -> Published | None:
-    """The paper's row for a model like this one.
+    """Return the paper's row for a model like this one.
 
     What a foreign checkpoint does not tell counts as the paper's: ImageNet, two crops, the prototypes.
     """

@@ -14,8 +14,10 @@ from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, Result, column, shown_accuracies
 from solo_hcsc.settings import Settings
 from solo_hcsc.solo102 import LinearModel
+from solo_hcsc.typed import typed
 
 
+@typed
 def places(weights: Any, data_dir: str | PathLike[str], **settings: Any) -> Result:
     """Train a linear classifier for Places205, or any images in two lists, by the paper's protocol.
 

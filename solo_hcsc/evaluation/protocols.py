@@ -4,6 +4,7 @@ Needs no torch, so that a wrong setting is refused before that is imported.
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,8 @@ PLACES_SETTINGS = classifier(
 def settled(groups: Groups, weights: Any, given: Mapping[str, Any]) -> Settings:
     """Check settings that a caller gives by name, and fill in the defaults; `weights`: a run, an encoder or a path."""
     found = {"pretrained_feature_extractor": getattr(weights, "checkpoint", weights)}
+    if not isinstance(found["pretrained_feature_extractor"], str | PathLike):
+        raise ArgumentError(f"`weights` is {weights!r}: give a run, an encoder of a file, or a path")
     if hasattr(weights, "module"):
         found["encoder"] = weights.name
     elif hasattr(weights, "checkpoint") and "encoder" not in weights.settings:  # foreign weights, opened as a run

@@ -16,10 +16,12 @@ from solo_hcsc.quiet import hushed
 from solo_hcsc.runs.images import evaluated_images
 from solo_hcsc.runs.results import Invocation, Result
 from solo_hcsc.settings import Settings
+from solo_hcsc.typed import typed
 
 _COLUMNS = {"class": "class", "AP11": "11-point AP %", "AP": "all-point AP %"}
 
 
+@typed
 def voc(weights: Any, data_dir: str | PathLike[str], **settings: Any) -> Result:
     """Train a linear classifier for PASCAL VOC 2007 on a frozen encoder, by the paper's protocol.
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.hierarchy import MIN_TEMPERATURE, Hierarchy, Level, build_hierarchy, hierarchy_of_labels
 from solo_hcsc.hcsc.instances import PairDraws, SharedDraws
 from solo_hcsc.hcsc.losses import LEAST_TEMPERATURE, over_levels, proto_nce, selected_proto_nce
@@ -33,6 +34,7 @@ from solo_hcsc.hcsc.selection import (
 )
 from solo_hcsc.hcsc.tree_buffers import LevelInUse, TreeBuffers
 from solo_hcsc.hcsc.vectors import check_unit_vectors
+from solo_hcsc.typed import typed
 
 ALONE = Processes()
 
@@ -60,7 +62,7 @@ class Coded:
     queue_steps: torch.Tensor
 
     def queue_age(self, step: int) -> torch.Tensor:
-        """`Queue.age` when the loss was taken."""
+        """Return `Queue.age` when the loss was taken."""
         return mean_age(self.queue_steps, step)
 
 
@@ -92,6 +94,7 @@ class SelectiveCoding(nn.Module):
         (['instance_loss_0', 'instance_loss_1'], 2)
     """
 
+    @typed
     def __init__(self, options: Options, dim: int, num_images: int, seed: int = 0) -> None:
         super().__init__()
         self.options, self.dim, self.num_images, self.seed = options, dim, num_images, seed
@@ -112,7 +115,7 @@ class SelectiveCoding(nn.Module):
 
     @property
     def hierarchy(self) -> Hierarchy | None:
-        """The tree in use, a copy on the CPU; None before the first clustering.
+        """Return the tree in use, a copy on the CPU; None before the first clustering.
 
         It has the images' clusters where `query_cluster` is "assignment"; with other options they are not kept. How
         long it took is not kept either, so that checkpoints of equal runs are equal.
@@ -121,21 +124,21 @@ class SelectiveCoding(nn.Module):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """How many prototypes the tree in use has at each level; empty before the first clustering."""
+        """Return how many prototypes the tree in use has at each level; empty before the first clustering."""
         return self.tree.kept
 
     @property
     def clustered_epoch(self) -> int:
-        """The epoch before which the tree in use was made; -1 before the first clustering."""
+        """Return the epoch before which the tree in use was made; -1 before the first clustering."""
         return self.tree.epoch
 
     @property
     def has_enough_keys(self) -> bool:
-        """Whether enough images have an average of keys for a clustering of these."""
+        """Return whether enough images have an average of keys for a clustering of these."""
         return len(self.memory.remembered_rows()) >= self.options.clustered_at_least
 
     def due(self, epoch: int) -> bool:
-        """Whether the options ask for a new tree before this epoch (the first is 0) and there is none yet."""
+        """Return whether the options ask for a new tree before this epoch (the first is 0) and there is none yet."""
         return self.options.clusters_in(epoch) and self.clustered_epoch != epoch
 
     def cluster(
@@ -146,7 +149,7 @@ class SelectiveCoding(nn.Module):
         features: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> Hierarchy:
-        """Makes a new tree (Alg. 1) and uses it from now on.
+        """Make a new tree (Alg. 1) and use it from now on.
 
         Args:
             epoch: the one that is about to begin.
@@ -188,16 +191,16 @@ class SelectiveCoding(nn.Module):
         return hierarchy
 
     def install(self, hierarchy: Hierarchy, epoch: int) -> None:
-        """Makes a tree the one in use, as made before `epoch`; its `assignments` are (N, L), or None."""
+        """Put a tree to use, as made before `epoch`; its `assignments` are (N, L), or None."""
         self.tree.install(hierarchy, epoch)
         self._draw_in_queue(slice(None), self.queue.keys)
 
     def level(self, number: int) -> LevelInUse:
-        """Prototypes (M_l, D), temperatures (M_l,) and parents (M_l,) of a level of the tree in use."""
+        """Return prototypes (M_l, D), temperatures (M_l,) and parents (M_l,) of a level of the tree in use."""
         return self.tree.level(number)
 
     def shared_buffers(self) -> list[torch.Tensor]:
-        """The buffers to send to all processes after one has clustered, along with the extra state.
+        """Return the buffers to send to all processes after one has clustered, along with the extra state.
 
         Not among them: the averages of keys, which are as long as the data set and the same everywhere.
         """
@@ -205,7 +208,7 @@ class SelectiveCoding(nn.Module):
 
     @property
     def bytes_of_images(self) -> int:
-        """How much memory goes into what is kept of every image: averages of keys and clusters."""
+        """Return the memory that averages of keys and clusters take, of all images."""
         return sum(kept.numel() * kept.element_size() for kept in (self.memory.averages, self.tree.assignments))
 
     # ---- a step ----
@@ -222,7 +225,7 @@ class SelectiveCoding(nn.Module):
         local: Sequence[torch.Tensor] = (),
         processes: Processes = ALONE,
     ) -> Coded:
-        """The loss of a batch; puts its keys into the queue and into the averages.
+        """Compute the loss of a batch, and put its keys into the queue and into the averages.
 
         Args:
             queries: one (B, D) of the encoder, or two where each view is query and key (`symmetric`).
@@ -247,7 +250,9 @@ class SelectiveCoding(nn.Module):
         """
         if not self._checked:
             for argument, vectors in (("queries", queries), ("keys", keys), ("local", local)):
-                check_unit_vectors(vectors, argument, self.dim)
+                check_unit_vectors(vectors, argument, self.dim, len(index))
+            if len(queries) != len(keys):
+                raise ArgumentError(f"`keys` has {len(keys)} and `queries` {len(queries)}: give one for each")
             self._checked = True
         with torch.no_grad():
             keys = [key.detach() for key in keys]
@@ -274,7 +279,7 @@ class SelectiveCoding(nn.Module):
     def enqueue(
         self, keys: torch.Tensor, labels: torch.Tensor, step: int, images: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """`Queue.enqueue`; the new entries draw their clusters."""
+        """Put keys into the queue; the new entries draw their clusters."""
         places = self.queue.enqueue(keys, labels, step, images)
         if self.kept:
             self._draw_in_queue(places, keys[-len(self.queue.keys) :])
@@ -282,7 +287,7 @@ class SelectiveCoding(nn.Module):
 
     @torch.no_grad()
     def _draw_in_queue(self, places: torch.Tensor | slice, keys: torch.Tensor) -> None:
-        """Lets the `keys` at these places of the queue draw their clusters, where draws are shared."""
+        """Let the `keys` at these places of the queue draw their clusters, where draws are shared."""
         if self.queue.images is not None:
             self.queue.clusters[:, places] = self._assigned(keys, self.queue.images[places])
             return
@@ -295,20 +300,20 @@ class SelectiveCoding(nn.Module):
                 self.queue.partitions[:, places] = torch.stack([log_partitions(keys.float(), *lvl) for lvl in levels])
 
     def _assigned(self, keys: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-        """The clusters (L, n) of keys' images in the tree; the nearest of an image that was not clustered."""
+        """Return the clusters (L, n) of keys' images in the tree; the nearest of an image that was not clustered."""
         with torch.autocast(keys.device.type, enabled=False):
             found = torch.stack(self.find_clusters(self.cosines(keys.float()), images.clamp(min=0)))
             near = torch.stack([most_similar(cosine, None) for cosine in self.cosines(keys.float())])
         return torch.where(images >= 0, found, near)
 
     def _selecting(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Prototypes (M_l, D) and temperatures (M_l,) of Eq. 4, which has the temperatures' floor in any case."""
+        """Return prototypes (M_l, D) and temperatures (M_l,) of Eq. 4, whose temperatures always have the floor."""
         prototypes, temperatures, _ = self.level(number)
         return prototypes, temperatures.clamp(min=MIN_TEMPERATURE)
 
     @torch.no_grad()
     def draw_clusters(self, keys: torch.Tensor) -> torch.Tensor:
-        """One drawn cluster per level and key, (L, n)."""
+        """Draw a cluster per level and key, (L, n)."""
         generator = self.numbers.on(keys.device)
         levels = (self._selecting(number) for number in range(len(self.kept)))
         with torch.autocast(keys.device.type, enabled=False):
@@ -326,7 +331,7 @@ class SelectiveCoding(nn.Module):
         same_image: torch.Tensor | None = None,
         processes: Processes = ALONE,
     ) -> Coded:
-        """Eq. 10 for one pair of queries and keys; changes nothing but the random numbers' state.
+        """Compute Eq. 10 for one pair of queries and keys; change nothing but the random numbers' state.
 
         Args:
             z: (B, D) queries.
@@ -388,12 +393,12 @@ class SelectiveCoding(nn.Module):
 
     @torch.no_grad()
     def cosines(self, z: torch.Tensor) -> list[torch.Tensor]:
-        """The similarity of vectors (B, D) to every prototype, per level (B, M_l)."""
+        """Return the similarity of vectors (B, D) to every prototype, per level (B, M_l)."""
         return [z @ self.level(number).prototypes.T for number in range(len(self.kept))]
 
     @torch.no_grad()
     def find_clusters(self, cosines: list[torch.Tensor], index: torch.Tensor) -> list[torch.Tensor]:
-        """c(z): the clusters (B,) of queries at every level, as `query_cluster` has it.
+        """Find c(z), the clusters (B,) of queries at every level, as `query_cluster` has it.
 
         Args:
             cosines: of the queries, as `cosines` gives them.
@@ -413,7 +418,7 @@ class SelectiveCoding(nn.Module):
 
     @torch.no_grad()
     def left_out(self, clusters: list[torch.Tensor], candidates: torch.Tensor) -> list[torch.Tensor]:
-        """Eq. 5 with other candidates than the queue.
+        """Draw Eq. 5 with other candidates than the queue.
 
         Args:
             clusters: per level (B,), the queries', as `find_clusters` gives them.
@@ -431,7 +436,7 @@ class SelectiveCoding(nn.Module):
     def _instance_losses(
         self, key: torch.Tensor, same_image: torch.Tensor, clusters: list[torch.Tensor], generator: torch.Generator
     ) -> PairDraws | SharedDraws:
-        """Eq. 5: which entries are left out for queries of these clusters, and the losses with them."""
+        """Draw Eq. 5, the entries left out for queries of these clusters, and compute the losses without them."""
         queue = self.queue.keys
         selecting = bool(clusters) and self.options.instance_selection
         if selecting and self.shares_draws:
@@ -450,7 +455,7 @@ class SelectiveCoding(nn.Module):
     def _rare_pairs(
         self, clusters: torch.Tensor, same_image: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor | None:
-        """`rare_pairs` for queries of these clusters (L, B), where probabilities are clamped."""
+        """Draw `rare_pairs` for queries of these clusters (L, B), where probabilities are clamped."""
         queue, partitions = self.queue, self.queue.partitions
         if partitions is None:
             return None
@@ -466,12 +471,12 @@ class SelectiveCoding(nn.Module):
     def _instance_mask(
         self, clusters: torch.Tensor, level: int, candidates: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
-        """Eq. 5 for every pair: True where it is kept, (B, n)."""
+        """Draw Eq. 5 for every pair: True where it is kept, (B, n)."""
         keep = instance_keep_probability(candidates, *self._selecting(level), clusters)
         return keep_by_chance(keep.clamp(*INSTANCES_KEPT) if self.options.clamp_probabilities else keep, generator)
 
     def _prototype_masks(self, clusters: list[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor | None]:
-        """Eq. 8 for queries of these clusters at every level; new draws at every call.
+        """Draw Eq. 8 for queries of these clusters at every level, anew at every call.
 
         What prototypes draw for all queries alike is the same in all processes; `generator` is for draws per query.
         """
@@ -480,14 +485,14 @@ class SelectiveCoding(nn.Module):
     def _crop_masks(
         self, of_query: list[torch.Tensor | None], clusters: list[torch.Tensor], generator: torch.Generator
     ) -> list[torch.Tensor | None]:
-        """Eq. 8 for a small crop, as `local_proto_selection` has it; `of_query`: its image's query's masks."""
+        """Draw Eq. 8 for a small crop, as `local_proto_selection` has it; `of_query`: its image's query's masks."""
         if self.options.local_proto_selection == "crop":
             return self._prototype_masks(clusters, generator)
         return of_query if self.options.local_proto_selection == "query" else [None for _ in clusters]
 
     @torch.no_grad()
     def _prototype_mask(self, clusters: torch.Tensor, level: int, generator: torch.Generator) -> torch.Tensor | None:
-        """Eq. 8: True where a prototype is kept, (B, M_l); None at the top level, which leaves nothing out."""
+        """Draw Eq. 8: True where a prototype is kept, (B, M_l); None at the top level, which leaves nothing out."""
         options = self.options
         if not options.prototype_selection or level + 1 == len(self.kept):
             return None
@@ -509,7 +514,7 @@ class SelectiveCoding(nn.Module):
         clusters: list[torch.Tensor],
         masks: list[torch.Tensor | None],
     ) -> torch.Tensor:
-        """Eq. 2 at every level (L,)."""
+        """Compute Eq. 2 at every level (L,)."""
         left_out, outside_batch = self.options.left_out, self.options.proto_negatives == "outside_batch"
         losses = []
         for level, (cosine, asked, mask) in enumerate(zip(cosines, clusters, masks, strict=True)):
@@ -524,7 +529,7 @@ class SelectiveCoding(nn.Module):
 
     @torch.no_grad()
     def _candidates(self, clusters: torch.Tensor, level: int) -> torch.Tensor:
-        """The released code's negatives (M,): no image's of the batch, nor the highest used number (its off-by-one)."""
+        """Return the released code's negatives (M,): none of the batch's images, nor the last number in use."""
         candidates = torch.zeros(self.kept[level], dtype=torch.bool, device=clusters.device)
         candidates[: self.tree.highest[level]] = True
         return candidates.index_fill_(0, clusters, False)
@@ -542,7 +547,7 @@ class SelectiveCoding(nn.Module):
 
 
 def describe(level: Level) -> dict[str, float]:
-    """What is worth logging of a level of a new tree.
+    """Describe a level of a new tree by the figures that are worth logging.
 
     Example:
         >>> describe(Level(torch.eye(2), torch.tensor([0.5, 0.25]), None, torch.tensor([2, 2])))["temperature_max"]
@@ -576,7 +581,7 @@ class SelectionQuality(NamedTuple):
 def selection_quality(
     left_out: torch.Tensor, labels: torch.Tensor, queue_labels: torch.Tensor, same_image: torch.Tensor
 ) -> SelectionQuality:
-    """How well a level leaves out what it should, and keeps the rest (the paper's figure of negative selection).
+    """Measure how well a level leaves out what it should and keeps the rest (the paper's figure of selection).
 
     Args:
         left_out: (B, Q) of a level, as `Coded.left_out` gives it.

@@ -39,7 +39,7 @@ class Health:
         self._standing: dict[str, dict[str, Sign]] = {}
 
     def news(self, epoch: int, about: str, signs: Mapping[str, Sign]) -> list[str]:
-        """Takes note of all `signs` about something, and returns a line for each that is new or gone.
+        """Take note of all `signs` about something, and return a line for each that is new or gone.
 
         Args:
             epoch: when they were seen; the first is 0.
@@ -55,12 +55,12 @@ class Health:
         return [*new, *gone]
 
     def as_dict(self) -> dict[str, dict[str, str]]:
-        """What stands, in short, as a checkpoint keeps it."""
+        """Return what stands, in short, as a checkpoint keeps it."""
         return {about: {name: sign.short for name, sign in signs.items()} for about, signs in self._standing.items()}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Health":
-        """From what `as_dict` gave; of anything else, with nothing standing.
+        """Restore what `as_dict` gave; of anything else, nothing stands.
 
         Example:
             >>> health = Health()
@@ -77,7 +77,7 @@ class Health:
 
     @property
     def standing(self) -> list[Sign]:
-        """The signs that were seen when each thing was last looked at.
+        """Return the signs that were seen when each thing was last looked at.
 
         Example:
             >>> health = Health()
@@ -104,8 +104,8 @@ def of_tree(hierarchy: Hierarchy, options: Options) -> dict[str, Sign]:
         if clusters > 0.8 * members:
             what = "prototypes" if number > 1 else "images"
             signs[f"members {number}"] = Sign(
-                f"most clusters of level {number} are alone",
-                f"level {number} has {clusters} clusters for {members} {what}, so that most are alone; "
+                f"most clusters of level {number} have one member",
+                f"level {number} has {clusters} clusters for {members} {what}, and most clusters have one member; "
                 "ask for fewer `num_prototypes` there",
             )
         members = clusters
@@ -163,7 +163,7 @@ def collapse_of(features: torch.Tensor) -> str | None:
 
 
 def duplicates(prototypes: torch.Tensor) -> float:
-    """The share of prototypes (M, D) that equal another one."""
+    """Return the share of prototypes (M, D) that equal another one."""
     count = len(prototypes)
     some = torch.arange(0, count, -(-count // LOOKED_AT), device=prototypes.device)
     cosine = prototypes[some] @ prototypes.T
@@ -172,7 +172,7 @@ def duplicates(prototypes: torch.Tensor) -> float:
 
 
 def of_epoch(means: Mapping[str, torch.Tensor], options: Options, epoch: int) -> dict[str, Sign]:
-    """Signs of an epoch, by name, from the means of its `Coded.parts`.
+    """Look for signs of an epoch, by name, in the means of its `Coded.parts`.
 
     Example:
         >>> list(of_epoch({"left_out_0": torch.tensor(0.9)}, Options(), epoch=0))

@@ -56,7 +56,7 @@ class Level:
 
     @property
     def imbalance(self) -> float:
-        """1 for equal clusters, M_l if one has everything (as faiss defines it)."""
+        """Return how unequal the clusters are: 1 if equal, M_l if one has everything (as faiss defines it)."""
         share = self.sizes.double() / self.sizes.sum()
         return float(len(share) * (share**2).sum())
 
@@ -101,28 +101,34 @@ class Hierarchy:
                 raise ValueError(f"level {number} of the tree must have parents, and the top level none")
             if above is not None and not bool(((columns[-1] >= 0) & (columns[-1] < len(above.prototypes))).all()):
                 raise ValueError(f"level {number} of the tree has parents that are not in the level above")
+            if not bool(level.prototypes.isfinite().all()):
+                raise ValueError(f"level {number} of the tree has NaN or infinite prototypes")
         if self.assignments is not None and self.assignments.size(1) != len(self.levels):
             raise ValueError(f"the tree has {len(self.levels)} levels and assignments of {self.assignments.size(1)}")
 
+    def __repr__(self) -> str:
+        images = "" if self.assignments is None else f" of {len(self.assignments)} images"
+        return f"<Hierarchy{images}: {', '.join(str(len(level.prototypes)) for level in self.levels)} prototypes>"
+
     @property
     def num_levels(self) -> int:
-        """L."""
+        """Return L."""
         return len(self.levels)
 
     @property
     def _parents(self) -> list[torch.Tensor]:
-        """Of every level but the top."""
+        """Return the parents of every level but the top."""
         return [level.parents for level in self.levels if level.parents is not None]
 
     @property
     def seconds(self) -> float:
-        """How long the clustering took, all levels together."""
+        """Return how long the clustering took, all levels together."""
         return sum(level.seconds for level in self.levels)
 
     # ---- other images ----
 
     def assign(self, embeddings: Any) -> torch.Tensor:
-        """The clusters of any images: the nearest prototype at the bottom, then its parents.
+        """Assign any images to clusters: the nearest prototype at the bottom, then its parents.
 
         Args:
             embeddings: (n, D), made as those that were clustered, and given as `build_hierarchy` takes them.
@@ -139,7 +145,7 @@ class Hierarchy:
         return torch.stack(clusters, dim=1)
 
     def over(self, images: torch.Tensor, num_images: int) -> "Hierarchy":
-        """The same tree among all images, where it was built from some of them.
+        """Return the same tree among all images, where it was built from some of them.
 
         Args:
             images: (n,) the indexes of those that were clustered, in the order of their embeddings.
@@ -157,7 +163,7 @@ class Hierarchy:
     # ---- walking ----
 
     def parent(self, level: int, number: int) -> int | None:
-        """The prototype of the level above that one belongs to; None at the top.
+        """Return the prototype of the level above that one belongs to; None at the top.
 
         Args:
             level: 0 is the bottom.
@@ -167,7 +173,7 @@ class Hierarchy:
         return None if parents is None else int(parents[number])
 
     def children(self, level: int, number: int) -> list[int]:
-        """The prototypes of the level below that belong to one; none at the bottom, where images do (`members`).
+        """Return the prototypes of the level below that belong to one; none at the bottom, where images do (`members`).
 
         Args:
             level: 0 is the bottom.
@@ -177,18 +183,18 @@ class Hierarchy:
         return [] if parents is None else (parents == number).nonzero()[:, 0].tolist()
 
     def path(self, number: int) -> list[int]:
-        """From a prototype of the bottom up to the top: L numbers, one of each level."""
+        """Return the way from a prototype of the bottom up to the top: L numbers, one of each level."""
         path = [number]
         for parents in self._parents:
             path.append(int(parents[path[-1]]))
         return path
 
     def sizes(self, level: int) -> torch.Tensor:
-        """How many images each prototype of a level has, (M_l,)."""
+        """Return how many images each prototype of a level has, (M_l,)."""
         return self.levels[level].sizes
 
     def members(self, level: int, number: int) -> torch.Tensor:
-        """The indexes (n,) of a prototype's images; raises ValueError where `assignments` were not kept.
+        """Return the indexes (n,) of a prototype's images; raise `ValueError` where `assignments` were not kept.
 
         Args:
             level: 0 is the bottom.
@@ -201,7 +207,7 @@ class Hierarchy:
     # ---- files ----
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the tree into one .safetensors file, which is there as a whole or not at all."""
+        """Write the tree into one .safetensors file, which is there as a whole or not at all."""
         tensors = {} if self.assignments is None else {"assignments": self.assignments}
         for number, level in enumerate(self.levels):
             for name in ("prototypes", "temperatures", "parents", "sizes"):
@@ -220,7 +226,7 @@ class Hierarchy:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Hierarchy":
-        """Reads a tree that `save` wrote; raises ValueError for any other file."""
+        """Read a tree that `save` wrote; raise `ValueError` for any other file."""
         try:
             with safe_open(path, framework="pt") as file:
                 facts = json.loads((file.metadata() or {})[KIND])
@@ -243,7 +249,7 @@ class Hierarchy:
 
 
 def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: Any = None) -> Hierarchy:
-    """Bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
+    """Build a tree by bottom-up k-means (Alg. 1): of the images, then of the prototypes of each level.
 
     With `tree_builder` "ward" each level is Ward's linkage instead: of the images, then of the clusters of each level,
     which count as their mean and as many images as they have.
@@ -308,7 +314,7 @@ def build_hierarchy(embeddings: Any, options: Options, seed: int = 0, features: 
 
 
 def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options: Options) -> Hierarchy:
-    """The tree whose clusters are given: an oracle's, to see what a tree that is right could give.
+    """Build the tree of given clusters: an oracle's, which shows what a tree that is right could give.
 
     Args:
         embeddings: (N, D) unit vectors.
@@ -352,7 +358,7 @@ def hierarchy_of_labels(embeddings: torch.Tensor, labels: torch.Tensor, options:
 
 
 def means_of(points: np.ndarray, clusters: np.ndarray, count: int) -> np.ndarray:
-    """The mean (count, D) of each cluster's points (n, D); 0 for a cluster without any."""
+    """Return the mean (count, D) of each cluster's points (n, D); 0 for a cluster without any."""
     sums = torch.zeros(count, points.shape[1]).index_add_(0, torch.from_numpy(clusters), torch.from_numpy(points))
     return (sums / torch.bincount(torch.from_numpy(clusters), minlength=count).clamp(min=1)[:, None]).numpy()
 
@@ -368,7 +374,7 @@ class _Clusters:
 
 
 def _cluster(points: np.ndarray, level: int, options: Options, seed: int) -> _Clusters:
-    """The clusters of a level's points (n, D)."""
+    """Cluster a level's points (n, D)."""
     k = min(options.num_prototypes[level], len(points))
     seed = level if options.kmeans_seed == "level" else (seed * len(options.num_prototypes) + level) % 2**31
     centroids = (fast_kmeans if options.kmeans == "fast" else kmeans)(points, k, options, seed)
@@ -377,7 +383,7 @@ def _cluster(points: np.ndarray, level: int, options: Options, seed: int) -> _Cl
 
 
 def _link(points: np.ndarray, members: np.ndarray, level: int, options: Options, seed: int) -> _Clusters:
-    """The clusters of a level's points (n, D) by Ward's linkage; `members (N,)`: each image's point."""
+    """Cluster a level's points (n, D) by Ward's linkage; `members (N,)`: each image's point."""
     weights = np.bincount(members, minlength=len(points)).astype("float32")
     k = min(options.num_prototypes[level], len(points))
     clusters = lump(merge_table(points, weights, seed=seed % 2**31), k)[1]
@@ -387,7 +393,7 @@ def _link(points: np.ndarray, members: np.ndarray, level: int, options: Options,
 
 
 def _drop_small(found: _Clusters, points: np.ndarray, members: np.ndarray, least: int) -> _Clusters:
-    """Without clusters of fewer than `least` images; `members (N,)`: each image's point."""
+    """Drop clusters of fewer than `least` images; `members (N,)`: each image's point."""
     kept = np.bincount(found.of_points[members], minlength=len(found.centroids)) >= least
     if kept.all():
         return found
@@ -437,7 +443,7 @@ def _temperatures(
 def cluster_temperatures(
     points: np.ndarray, centres: np.ndarray, clusters: np.ndarray, epsilon: float, lonely: str = "formula"
 ) -> np.ndarray:
-    """Eq. 3: tau_c (M,), the mean distance of a cluster's points (n, D) to its centre, over log(size + epsilon).
+    """Compute Eq. 3: tau_c (M,), mean distance of a cluster's points (n, D) to its centre, over log(size + epsilon).
 
     A cluster of one or none has the largest temperature of all with lonely="maximum", as in the released code.
     """
@@ -451,7 +457,7 @@ def cluster_temperatures(
 
 
 def clip_and_rescale(temperatures: np.ndarray, mean: float) -> np.ndarray:
-    """Clips to the 10th and 90th percentile, then rescales to the given mean."""
+    """Clip to the 10th and 90th percentile, then rescale to the given mean."""
     clipped = temperatures.clip(np.percentile(temperatures, 10), np.percentile(temperatures, 90))
     average = clipped.mean()
     return clipped * (mean / average) if average > 0 else np.full_like(clipped, mean)

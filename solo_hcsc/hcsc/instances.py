@@ -20,17 +20,17 @@ class PairDraws:
     masks: list[torch.Tensor | None]
 
     def of(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Eq. 6 and its levels (L,)."""
+        """Compute Eq. 6 and its levels (L,)."""
         tau, left_out = self.options.temperature, self.options.left_out
         losses = [info_nce(z, self.key, self.queue, tau, mask, left_out, self.same_image) for mask in self.masks]
         return over_levels(losses, self.options.icsc_levels), torch.stack(losses)
 
     def left_out(self) -> list[torch.Tensor]:
-        """Per level (B, Q): True where a negative was left out."""
+        """Return masks (B, Q) per level: True where a negative was left out."""
         return [(~mask).scatter(1, self.same_image, False) for mask in self.masks if mask is not None]
 
     def shares(self) -> list[torch.Tensor]:
-        """The share of negatives left out, per level."""
+        """Return the share of negatives left out, per level."""
         negatives = self.queue.size(0) - self.same_image.size(1)
         return [out.sum(dim=1).float().mean() / negatives for out in self.left_out()]
 

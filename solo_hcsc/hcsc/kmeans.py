@@ -21,7 +21,7 @@ ALONE = 0.1  # share of clusters of one point above which random points were the
 
 
 def fast_kmeans(points: np.ndarray, k: int, options: Options, seed: int) -> np.ndarray:
-    """Centroids (k, D) of `points` (n, D) that are as good as `kmeans` finds with restarts, in a fraction of its time.
+    """Find centroids (k, D) of `points` (n, D), as good as `kmeans` finds with restarts, in a fraction of its time.
 
     A large clustering goes from k-means++ among some of the points through a few iterations that overshoot (`settle`).
     Where few directions hold most of the variance it settles in them first, where an iteration costs a fraction. If it
@@ -54,7 +54,7 @@ class Settled(NamedTuple):
 
 
 def _run(points: np.ndarray, view: np.ndarray, start: np.ndarray, most: int) -> Settled:
-    """Settles from `start` (k, d) in a `view` (n, d) of the points; then, if that is not all of them, in the points."""
+    """Settle from `start` (k, d) in a `view` (n, d) of the points; then, if that is not all of them, in the points."""
     found = settle(view, start, most)
     if view is points:
         return found
@@ -63,7 +63,7 @@ def _run(points: np.ndarray, view: np.ndarray, start: np.ndarray, most: int) -> 
 
 
 def plus_plus(points: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """k of the `points` (n, D) that are far from each other: k-means++ among some of them."""
+    """Choose k of the `points` (n, D) that are far from each other: k-means++ among some of them."""
     faiss = import_faiss()
     clustering = faiss.Kmeans(
         points.shape[1],
@@ -79,7 +79,7 @@ def plus_plus(points: np.ndarray, k: int, seed: int) -> np.ndarray:
 
 
 def settle(points: np.ndarray, centroids: np.ndarray, most: int) -> Settled:
-    """Iterates from `centroids` (k, D) until hardly a point changes its cluster, but at most so many times.
+    """Iterate from `centroids` (k, D) until hardly a point changes its cluster, but at most so many times.
 
     In all but the last iteration each centroid goes beyond the mean of its points, which ends in better minima.
     """
@@ -102,7 +102,7 @@ def settle(points: np.ndarray, centroids: np.ndarray, most: int) -> Settled:
 
 
 def kmeans(points: np.ndarray, k: int, options: Options, seed: int, start: str = "random") -> np.ndarray:
-    """Centroids (k, D) of `points` (n, D) by faiss, on the GPU if there is one; `start`: "random" or "kmeans++"."""
+    """Find centroids (k, D) of `points` (n, D) by faiss, on a GPU if there is one; `start`: "random" or "kmeans++"."""
     faiss = import_faiss()
     at_random = start == "random"
     clustering = faiss.Kmeans(
@@ -121,7 +121,7 @@ def kmeans(points: np.ndarray, k: int, options: Options, seed: int, start: str =
 
 
 def principal_axes(points: np.ndarray) -> np.ndarray | None:
-    """The directions (D, at most COARSE) of most variance, or None if they do not hold enough of it."""
+    """Return the directions (D, at most COARSE) of most variance, or None if they do not hold enough of it."""
     some = points[:: max(1, len(points) // 20_000)]
     variances, axes = np.linalg.eigh(np.cov(some, rowvar=False))  # ascending
     if variances[-COARSE:].sum() < TRUSTED * variances.sum():
@@ -130,7 +130,7 @@ def principal_axes(points: np.ndarray) -> np.ndarray | None:
 
 
 def means(points: np.ndarray, clusters: np.ndarray, distances: np.ndarray, k: int) -> np.ndarray:
-    """The mean (k, D) of each cluster of `points` (n, D); one without points takes a point that is far from its own."""
+    """Average each cluster of `points` (n, D) to (k, D); one without points takes a point that is far from its own."""
     sums = torch.zeros(k, points.shape[1]).index_add_(0, torch.from_numpy(clusters), torch.from_numpy(points))
     sizes = np.bincount(clusters, minlength=k)
     found = sums.numpy() / np.maximum(sizes, 1)[:, None].astype("float32")
@@ -140,7 +140,7 @@ def means(points: np.ndarray, clusters: np.ndarray, distances: np.ndarray, k: in
 
 
 def nearest(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distance (n,) to, and index (n,) of, the centroid nearest to each of `points` (n, D)."""
+    """Find squared distance (n,) to, and index (n,) of, the centroid nearest to each of `points` (n, D)."""
     index = import_faiss().IndexFlatL2(centroids.shape[1])
     index.add(np.ascontiguousarray(centroids))
     distances, indices = index.search(np.ascontiguousarray(points), 1)
@@ -148,13 +148,13 @@ def nearest(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def normalise(vectors: np.ndarray) -> np.ndarray:
-    """The vectors (n, D) at unit length."""
+    """Scale vectors (n, D) to unit length."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.maximum(norms, 1e-12)).astype("float32")
 
 
 def import_faiss(who: str = "hcsc clusters") -> Any:
-    """faiss, which a user of other methods may do without; `who` needs it, for the message of `MissingPackage`."""
+    """Import faiss, which a user of other methods may do without; `MissingPackage` says that `who` needs it."""
     try:
         import faiss
     except ImportError:

@@ -158,7 +158,7 @@ class _Clusters:
         return len(self.nodes)
 
     def merge_equal(self) -> None:
-        """Merges points that are the same, which have no single nearest neighbour."""
+        """Merge points that are the same, which have no single nearest neighbour."""
         rows = self.means.numpy().view(np.dtype((np.void, self.means.shape[1] * 4)))[:, 0]
         by_value = np.argsort(rows, kind="stable")
         same = np.r_[False, rows[by_value[1:]] == rows[by_value[:-1]]]
@@ -178,7 +178,7 @@ class _Clusters:
             group = torch.cat([group[self._join(a, b, torch.zeros(len(a), dtype=torch.float64))], group[a]])
 
     def merge_exactly(self) -> None:
-        """Merges all that is left; each cluster's nearest is looked for again only where that has merged."""
+        """Merge all that is left; each cluster's nearest is looked for again only where that has merged."""
         nearest = torch.full((len(self),), -1)
         distances = torch.full((len(self),), torch.inf)
         blurred = False
@@ -204,7 +204,7 @@ class _Clusters:
             distances = torch.cat([distances[kept], fresh.float()])
 
     def merge_along(self, neighbours: int, until: int, seed: int) -> None:
-        """Merges neighbours in a graph until at most `until` clusters are left, or the graph has no edge."""
+        """Merge neighbours in a graph until at most `until` clusters are left, or the graph has no edge."""
         draw = torch.Generator().manual_seed(seed)
         edges = _unique(_neighbours(self.means.numpy(), neighbours, seed), len(self))
         lengths = self._distances(*edges)
@@ -227,7 +227,7 @@ class _Clusters:
             edges = torch.cat([place[edges[:, ~touched]], changed], dim=1)
 
     def _join(self, a: torch.Tensor, b: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-        """Merges clusters `a` with `b`; returns the places of those kept, which come first, before the new ones."""
+        """Merge clusters `a` with `b`; return the places of those kept, which come first, before the new ones."""
         heights = torch.maximum(distances.double(), torch.maximum(self.heights[a], self.heights[b]))
         wide, weights = self.weights[a], self.weights[a] + self.weights[b]
         share = (wide / weights)[:, None]
@@ -246,7 +246,7 @@ class _Clusters:
         return kept
 
     def _nearest(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The least of Ward's distances (half squared) of some clusters to all others, and to which."""
+        """Find the least of Ward's distances (half squared) of some clusters to all others, and to which."""
         means = self.means
         squares = means.square().sum(dim=1)
         shares = 1 / self.weights
@@ -262,7 +262,7 @@ class _Clusters:
         return torch.cat([values for values, _ in found]), torch.cat([places for _, places in found])
 
     def _distances(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """Ward's distance of pairs, as scipy has it: the root of twice what the sum of squares gains."""
+        """Return Ward's distance of pairs, as scipy has it: the root of twice what the sum of squares gains."""
         found = torch.empty(len(a))
         for start in range(0, len(a), 2**15):
             one, other = a[start : start + 2**15], b[start : start + 2**15]
@@ -273,7 +273,7 @@ class _Clusters:
         return found
 
     def table(self) -> np.ndarray:
-        """The merges by height, nodes numbered as scipy does."""
+        """Return the merges by height, nodes numbered as scipy does."""
         if not self.merges:
             return np.empty((0, 4))
         table = np.concatenate(self.merges)
@@ -286,7 +286,7 @@ class _Clusters:
 
 
 def _narrow(points: np.ndarray, seed: int) -> np.ndarray:
-    """The points in their principal dimensions, where they have more than `NARROW`."""
+    """Project points on their principal dimensions, where they have more than `NARROW`."""
     if points.shape[1] <= NARROW:
         return points
     some = points[np.random.default_rng(seed).permutation(len(points))[: 20 * NARROW]]
@@ -295,7 +295,7 @@ def _narrow(points: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _neighbours(points: np.ndarray, count: int, seed: int) -> torch.Tensor:
-    """The edges (2, E) from each point to its nearest ones."""
+    """Return the edges (2, E) from each point to its nearest ones."""
     faiss = import_faiss("a tree finds neighbours")
     size, dim = points.shape
     if size <= FLAT:
@@ -315,14 +315,14 @@ def _neighbours(points: np.ndarray, count: int, seed: int) -> torch.Tensor:
 
 
 def _unique(edges: torch.Tensor, count: int) -> torch.Tensor:
-    """Each pair of different ends once."""
+    """Return each pair of different ends once."""
     low, high = torch.minimum(*edges), torch.maximum(*edges)
     keys = np.unique((low * count + high)[low != high].numpy())
     return torch.from_numpy(np.stack([keys // count, keys % count]))
 
 
 def _matching(edges: torch.Tensor, count: int, draw: torch.Generator) -> torch.Tensor:
-    """Places of edges (2, E) that share no end: of those at one end the one that a lot chooses."""
+    """Choose edges (2, E) that share no end: of those at one end the one that a lot chooses."""
     lots = torch.randperm(edges.shape[1], generator=draw)
     first = torch.full((count,), edges.shape[1])
     for ends in edges:

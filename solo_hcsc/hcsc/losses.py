@@ -25,7 +25,7 @@ def info_nce(
     left_out: str = "removed",
     same_image: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Eq. 1, the mean over queries: each query's key against the queue entries it keeps."""
+    """Compute Eq. 1, the mean over queries: each query's key against the queue entries it keeps."""
     positive = (z * key).sum(dim=1, keepdim=True) / temperature
     negative = _mask_logits(z @ queue.T / temperature, keep, left_out)
     if same_image is not None and same_image.size(1):
@@ -44,7 +44,7 @@ def selected_info_nce(
     left_out: str = "removed",
     rare: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eq. 6 and, without gradients, its levels (L,); an entry is left out where its drawn cluster is the query's.
+    """Compute Eq. 6 and, without gradients, its levels (L,); an entry with the query's cluster is left out.
 
     `queue_clusters (L, Q)`, `clusters (L, B)`, `rare (n,)`: the `rare_pairs`, left out too. A level equals
     `info_nce(z, key, queue, temperature, keep, left_out)` with `keep = ~left_out_masks(queue_clusters, clusters, rare)`
@@ -90,7 +90,7 @@ LEAST_KEPT = 0.1  # of a query's sum; below, a difference of sums would lose dig
 def _left_out(
     queue_clusters: torch.Tensor, clusters: torch.Tensor, weights: torch.Tensor, rare: torch.Tensor | None = None
 ) -> tuple["_Listed | _Masked", torch.Tensor]:
-    """The pairs (b, j) of each level l with queue_clusters[l, j] == clusters[l, b], and the sums (L, B) of the others.
+    """Find the pairs (b, j) of each level l with queue_clusters[l, j] == clusters[l, b]; sum the others, (L, B).
 
     The `rare` pairs are among the first. Usually these are few: then a level's sum is the sum over the whole queue less
     some terms. Listing them needs their number, which a GPU would have to wait for. There, and where clusters have
@@ -133,18 +133,18 @@ class _Listed:
     levels: int
 
     def kept(self, weights: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-        """The sums (L, B) of the rows of `weights` (B, Q) without what each level leaves out; `whole (B,)`: with it."""
+        """Sum the rows of `weights` (B, Q) without what each level leaves out, (L, B); `whole (B,)`: with it."""
         sums = whole.repeat(self.levels)
         return sums.index_add_(0, self.queries, weights.view(-1)[self.places], alpha=-1).view(self.levels, -1)
 
     def count(self, weights: torch.Tensor) -> torch.Tensor:
-        """How many negatives each level leaves out, (L, B); a `same_image`, whose weight is 0, is none."""
+        """Return how many negatives each level leaves out, (L, B); a `same_image`, whose weight is 0, is none."""
         counts = weights.new_zeros(self.levels * len(weights))
         negatives = (weights.view(-1)[self.places] > 0).to(weights.dtype)
         return counts.index_add_(0, self.queries, negatives).view(self.levels, -1)
 
     def scale(self, weights: torch.Tensor, by: torch.Tensor) -> None:
-        """Multiplies row b of `weights` by the sum of `by[l, b]` over the levels that keep the place."""
+        """Multiply row b of `weights` by the sum of `by[l, b]` over the levels that keep the place."""
         less = weights.view(-1)[self.places] * by.view(-1)[self.queries]
         weights.mul_(by.sum(dim=0)[:, None]).view(-1).index_add_(0, self.places, less, alpha=-1)
 
@@ -177,7 +177,7 @@ def proto_nce(
     left_out: str = "removed",
     candidates: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Eq. 2, the mean over queries: each query's prototype against the others it keeps.
+    """Compute Eq. 2, the mean over queries: each query's prototype against the others it keeps.
 
     `candidates (M,)`: False where a prototype is nobody's negative. A query's prototype always counts.
     """
@@ -199,7 +199,7 @@ def selected_proto_nce(
     left_out: str = "removed",
     candidates: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`proto_nce` from `cosine (B, M)`, the product of `z` and `prototypes`, which finding the clusters needed too."""
+    """Compute `proto_nce` from `cosine (B, M)` of `z` and `prototypes`, which finding the clusters needed too."""
     with torch.no_grad():
         clusters = clusters[:, None]
         logits = cosine / temperatures
@@ -221,13 +221,13 @@ def selected_proto_nce(
 
 
 def over_levels(losses: Sequence[torch.Tensor], how: str = "mean") -> torch.Tensor:
-    """The outer sum of Eq. 6 and 9: the mean over levels; the released code sums Eq. 6."""
+    """Compute the outer sum of Eq. 6 and 9: the mean over levels; the released code sums Eq. 6."""
     total = torch.stack(list(losses)).sum()
     return total / len(losses) if how == "mean" else total
 
 
 def _mask_logits(logits: torch.Tensor, keep: torch.Tensor | None, how: str) -> torch.Tensor:
-    """Takes left-out negatives from the denominator; with "zero_logit" they stay there as exp(0)."""
+    """Take left-out negatives from the denominator; with "zero_logit" they stay there as exp(0)."""
     if keep is None:
         return logits
     return logits.masked_fill(~keep, 0.0 if how == "zero_logit" else torch.finfo(logits.dtype).min)

@@ -62,7 +62,7 @@ KINDS: dict[type, tuple[type, str]] = {
 def option(
     default: Any, help: str, choices: tuple[str, ...] = (), above: float | None = None, least: float | None = None
 ) -> Any:
-    """A field that is None until the preset fills it; `default` is what preset `recommended` fills in."""
+    """Declare a field that is None until the preset fills it; `default` is what preset `recommended` fills in."""
     facts = {"help": help, "choices": choices, "default": default, "above": above, "least": least}
     return field(default=None, metadata=facts)
 
@@ -71,7 +71,7 @@ IMAGES_EACH = 40  # for a prototype of the bottom level: with 20, a fifth to a t
 
 
 def levels_for(images: int, min_cluster_size: int = 10) -> tuple[int, ...]:
-    """How many prototypes suit so many images: the paper's, or fewer in its proportions, with 40 images for each.
+    """Return how many prototypes suit so many images: the paper's, or fewer in its proportions, of 40 images each.
 
     Clusters with fewer than `min_cluster_size` images are dropped: they are to be half as large at most.
 
@@ -230,7 +230,7 @@ class Options:
         self._check_together()
 
     def _fill(self) -> None:
-        """Sets what was not given, and the levels that are used."""
+        """Set what was not given, and the levels that are used."""
         preset = PRESETS.get(self.preset, {})
         for item in fields(self):
             if getattr(self, item.name) is None:
@@ -240,7 +240,7 @@ class Options:
             object.__setattr__(self, "num_prototypes", levels if self.hierarchy else levels[:1])
 
     def _check_bounds(self) -> None:
-        """Refuses a single option's value."""
+        """Refuse a single option's value."""
         for item in fields(self):
             value, facts = getattr(self, item.name), item.metadata
             kind, allowed = KINDS[type(facts["default"])]
@@ -259,7 +259,7 @@ class Options:
             raise ArgumentError(f"`clustering_start` {self.clustering_start}: give a number of epochs, or -1")
 
     def _check_together(self) -> None:
-        """Refuses options that contradict each other."""
+        """Refuse options that contradict each other."""
         levels = " ".join(map(str, self.num_prototypes))
         if not self.num_prototypes or min(self.num_prototypes) < 1:
             raise ArgumentError(f"`num_prototypes` {levels}: every level needs at least 1")
@@ -300,7 +300,7 @@ class Options:
 
     @property
     def needs_tree(self) -> bool:
-        """False where nothing selects and the loss is InfoNCE.
+        """Return whether a tree is used: without selection the loss is InfoNCE.
 
         Example:
             >>> Options(instance_selection=False, prototype_loss=False).needs_tree
@@ -310,7 +310,7 @@ class Options:
 
     @property
     def negatives(self) -> int:
-        """How many negatives a query has: the queue without this step's keys of its image.
+        """Return how many negatives a query has: the queue without this step's keys of its image.
 
         Example:
             >>> Options(queue_size=64).negatives, Options(queue_size=64, preset="paper").negatives
@@ -320,7 +320,7 @@ class Options:
 
     @property
     def clustered_at_least(self) -> int:
-        """How many embeddings the bottom level's prototypes need.
+        """Return how many embeddings the bottom level's prototypes need.
 
         Example:
             >>> Options(num_prototypes=(30, 5)).clustered_at_least
@@ -329,7 +329,7 @@ class Options:
         return self.num_prototypes[0] * max(1, self.min_cluster_size)
 
     def clustered_at_most(self, images: int) -> int:
-        """How many embeddings are clustered of a data set with so many `images`.
+        """Return how many embeddings are clustered of a data set with so many `images`.
 
         Example:
             >>> Options(cluster_sample=500).clustered_at_most(2000), Options().clustered_at_most(2000)
@@ -338,7 +338,7 @@ class Options:
         return min(self.cluster_sample or images, images)
 
     def clusters_in(self, epoch: int) -> bool:
-        """Whether a new tree is made before this epoch (the first is 0).
+        """Return whether a new tree is made before this epoch (the first is 0).
 
         Example:
             >>> options = Options(clustering_start=3, recluster_every=2)
@@ -349,7 +349,7 @@ class Options:
         return self.needs_tree and since >= 0 and since % self.recluster_every == 0
 
     def proto_weight_at(self, epoch: int) -> float:
-        """The prototype loss's weight in an epoch: 0 in the warm-up, then growing to its full size.
+        """Return the prototype loss's weight in an epoch: 0 in the warm-up, then growing to its full size.
 
         Example:
             >>> options = Options(proto_weight=1.0, proto_warmup_epochs=2, proto_ramp_epochs=1)
@@ -360,7 +360,7 @@ class Options:
         return 0.0 if since < 0 else self.proto_weight * min(1.0, (since + 1) / (self.proto_ramp_epochs + 1))
 
     def as_dict(self) -> dict[str, Any]:
-        """All options by name, as JSON has them; `Options(**options.as_dict())` are the same.
+        """Return all options by name, as JSON has them; `Options(**options.as_dict())` are the same.
 
         Example:
             >>> Options(num_prototypes=(9, 4)).as_dict()["num_prototypes"]
@@ -371,7 +371,7 @@ class Options:
     # ---- whether they fit a run ----
 
     def check_schedule(self, max_epochs: int) -> None:
-        """Raises `ArgumentError` where a run of so many epochs would never come to the clustering or its loss.
+        """Raise `ArgumentError` where a run of so many epochs would never come to the clustering or its loss.
 
         Example:
             >>> Options().check_schedule(max_epochs=200)
@@ -388,7 +388,7 @@ class Options:
             )
 
     def check_images(self, images: int) -> None:
-        """Raises `ArgumentError` for more prototypes than so many images can carry.
+        """Raise `ArgumentError` for more prototypes than so many images can carry.
 
         Example:
             >>> Options(num_prototypes=(100, 10)).check_images(1000)
@@ -403,7 +403,7 @@ class Options:
 
     @property
     def few_images(self) -> int:
-        """Fewer images than this, and many clusters of the bottom level come out too small and are dropped.
+        """Return how many images the bottom level needs: of fewer, many clusters are too small and are dropped.
 
         Example:
             >>> Options(num_prototypes=(100, 10), min_cluster_size=10).few_images
@@ -412,7 +412,7 @@ class Options:
         return 2 * self.min_cluster_size * self.num_prototypes[0]
 
     def check_batch(self, batch: int) -> None:
-        """Raises `ArgumentError` for more keys in a batch of so many images, over all processes, than the queue takes.
+        """Raise `ArgumentError` for more keys in a batch of so many images, over all processes, than the queue takes.
 
         Example:
             >>> Options(queue_size=64).check_batch(64)
@@ -429,7 +429,7 @@ class Options:
 
 
 def options_in(values: Mapping[str, Any]) -> Options:
-    """HCSC's options among other settings; what is None is the preset's.
+    """Take HCSC's options from other settings; what is None is the preset's.
 
     Example:
         >>> options_in({"queue_size": 64, "temperature": None, "lr": 0.1}).queue_size
@@ -439,7 +439,7 @@ def options_in(values: Mapping[str, Any]) -> Options:
 
 
 def longest_warmup(max_epochs: int) -> int:
-    """How many epochs a warm-up may take that nobody asked for: a fifth of the run, or one.
+    """Return how many epochs a warm-up may take that nobody asked for: a fifth of the run, or one.
 
     Example:
         >>> longest_warmup(200), longest_warmup(3), longest_warmup(1)
@@ -449,7 +449,7 @@ def longest_warmup(max_epochs: int) -> int:
 
 
 def suitable_warmup(values: Mapping[str, Any], max_epochs: int) -> dict[str, Any]:
-    """A shorter warm-up than the preset's for a short run; empty if the preset's suits.
+    """Return a shorter warm-up than the preset's for a short run; empty if the preset's suits.
 
     Example:
         >>> suitable_warmup({}, max_epochs=20), suitable_warmup({}, max_epochs=200)
@@ -460,7 +460,7 @@ def suitable_warmup(values: Mapping[str, Any], max_epochs: int) -> dict[str, Any
 
 
 def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, Any], str | None]:
-    """How many prototypes suit the images, where nobody has said, and a line to show.
+    """Return how many prototypes suit the images, where nobody has said, and a line to show.
 
     Args:
         values: settings, in which `num_prototypes` may be given.
@@ -472,6 +472,8 @@ def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, A
     Example:
         >>> suitable_levels({}, images=2640)[0]
         {'num_prototypes': [66, 44, 22]}
+        >>> suitable_levels({"num_prototypes": [1]}, images=14)  # no fewer can be asked for
+        ({}, None)
     """
     options = options_in(values)
     clustered = options.clustered_at_most(images)
@@ -485,11 +487,11 @@ def suitable_levels(values: Mapping[str, Any], images: int) -> tuple[dict[str, A
             f"`num_prototypes` {shown}: chosen for {clustered} images, at least {IMAGES_EACH} for each prototype "
             "of the bottom level, and the levels in the paper's proportions"
         )
-    if given and clustered < options.few_images:
-        bottom = options.num_prototypes[0]
+    bottom = options.num_prototypes[0]
+    if given and bottom > levels[0] and options.min_cluster_size * bottom <= clustered < options.few_images:
         return {}, (
-            f"`num_prototypes` {bottom}: {clustered} images are {clustered // bottom} for each, and clusters of "
-            f"fewer than {options.min_cluster_size} (`min_cluster_size`) are dropped: many clusters will be; "
-            f"ask for at most {levels[0]}"
+            f"`num_prototypes` {bottom}: {clustered} images are {clustered // bottom} for each, and many clusters will "
+            f"be dropped, those of fewer than {options.min_cluster_size} (`min_cluster_size`); ask for at most "
+            f"{levels[0]}"
         )
     return {}, None

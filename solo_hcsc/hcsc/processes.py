@@ -31,9 +31,9 @@ class Processes:
     gather: Callable[[torch.Tensor], torch.Tensor] = _only_ours
 
     def rows_of_all(self, values: torch.Tensor) -> torch.Tensor:
-        """All processes' rows (count * B, ...), in the order in which one process with the whole batch has them."""
+        """Gather all processes' rows (count * B, ...), in the order that one process with the whole batch has."""
         return self.gather(values).unflatten(0, (self.count, -1)).transpose(0, 1).flatten(0, 1)
 
     def rows_of_this(self, values: torch.Tensor) -> torch.Tensor:
-        """This process's rows (B, ...) of those of all."""
+        """Return this process's rows (B, ...) of those of all."""
         return values[self.rank :: self.count]

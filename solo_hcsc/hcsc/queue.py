@@ -54,7 +54,7 @@ class Queue(nn.Module):
     def enqueue(
         self, keys: torch.Tensor, labels: torch.Tensor, step: int, images: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Replaces the oldest entries.
+        """Replace the oldest entries.
 
         Args:
             keys: (n, D).
@@ -76,12 +76,12 @@ class Queue(nn.Module):
         return places
 
     def age(self, step: int) -> torch.Tensor:
-        """The mean number of steps since the entries came in, (), without the random ones of the start."""
+        """Return the mean number of steps since the entries came in, (), without the random ones of the start."""
         return mean_age(self.steps, step)
 
 
 def mean_age(steps: torch.Tensor, step: int) -> torch.Tensor:
-    """The mean () of what has passed by `step` since `steps` (Q,), negative ones aside."""
+    """Return the mean () of what has passed by `step` since `steps` (Q,), negative ones aside."""
     real = steps >= 0
     return ((step - steps) * real).sum() / real.sum().clamp(min=1)
 
@@ -113,7 +113,7 @@ class KeyMemory(nn.Module):
 
     @torch.no_grad()
     def remember(self, keys: torch.Tensor, index: torch.Tensor) -> None:
-        """Moves the averages of images towards new keys.
+        """Move the averages of images towards new keys.
 
         Args:
             keys: (n, D).
@@ -126,11 +126,11 @@ class KeyMemory(nn.Module):
         self.averages[rows] = self.averages[rows].lerp(keys.to(self.averages.dtype), NEWEST)
 
     def remembered_rows(self) -> torch.Tensor:
-        """The rows (n,) of `averages` that have one."""
+        """Return the rows (n,) of `averages` that have one."""
         return self.averages[:-1].any(dim=1).nonzero()[:, 0]
 
     def remembered(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The averages (n, D), as unit vectors, and the indexes (n,) of their images."""
+        """Return the averages (n, D), as unit vectors, and the indexes (n,) of their images."""
         rows = self.remembered_rows()
         averages = self.averages[rows]
         F.normalize(averages, dim=1, out=averages)

@@ -24,19 +24,19 @@ PROTOTYPES_KEPT = 0.0001, 0.999
 
 
 def similarity(z: torch.Tensor, prototypes: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-    """Eq. 3: s(z, c) = z.c / tau_c for every pair, (B, M)."""
+    """Compute Eq. 3: s(z, c) = z.c / tau_c for every pair, (B, M)."""
     return z @ prototypes.T / temperatures
 
 
 def most_similar(cosine: torch.Tensor, temperatures: torch.Tensor | None) -> torch.Tensor:
-    """c(z), the cluster (B,) of highest similarity, from z.c (B, M); the nearest where no temperatures are given."""
+    """Find c(z), the cluster (B,) of highest similarity, from z.c (B, M); the nearest without temperatures."""
     return (cosine if temperatures is None else cosine / temperatures).argmax(dim=1)
 
 
 def instance_keep_probability(
     queue: torch.Tensor, prototypes: torch.Tensor, temperatures: torch.Tensor, clusters: torch.Tensor
 ) -> torch.Tensor:
-    """Eq. 4: 1 - P(queue entry j belongs to the query's cluster), (B, Q)."""
+    """Compute Eq. 4: 1 - P(queue entry j belongs to the query's cluster), (B, Q)."""
     belongs = similarity(queue, prototypes, temperatures).softmax(dim=1)
     return 1 - belongs[:, clusters].T
 
@@ -48,13 +48,13 @@ def prototype_keep_probability(
     parents: torch.Tensor,
     clusters: torch.Tensor,
 ) -> torch.Tensor:
-    """Eq. 7: 1 - P(prototype j belongs to the parent of the query's cluster), (B, M)."""
+    """Compute Eq. 7: 1 - P(prototype j belongs to the parent of the query's cluster), (B, M)."""
     belongs = similarity(prototypes, upper_prototypes, upper_temperatures).softmax(dim=1)
     return 1 - belongs[:, parents[clusters]].T
 
 
 def keep_by_chance(keep_probability: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Eq. 5 and 8: one Bernoulli trial per pair; True where the negative is kept."""
+    """Draw Eq. 5 and 8, one Bernoulli trial per pair: True where the negative is kept."""
     return torch.rand(keep_probability.shape, generator=generator, device=keep_probability.device) < keep_probability
 
 
@@ -65,7 +65,7 @@ def draw_clusters(
     generator: torch.Generator | None = None,
     chunk: int = 1024,
 ) -> torch.Tensor:
-    """One cluster (n,) for each of `vectors` (n, D), drawn with the probabilities of Eq. 4 and 7."""
+    """Draw a cluster (n,) for each of `vectors` (n, D), with the probabilities of Eq. 4 and 7."""
     draws = [
         sample_rows(similarity(part, prototypes, temperatures).softmax(dim=1).cumsum(dim=1), generator)
         for part in vectors.split(chunk)
@@ -76,12 +76,12 @@ def draw_clusters(
 def log_partitions(
     vectors: torch.Tensor, prototypes: torch.Tensor, temperatures: torch.Tensor, chunk: int = 1024
 ) -> torch.Tensor:
-    """The logarithms (n,) of Eq. 4's denominators for `vectors` (n, D)."""
+    """Compute the logarithms (n,) of Eq. 4's denominators for `vectors` (n, D)."""
     return torch.cat([similarity(part, prototypes, temperatures).logsumexp(dim=1) for part in vectors.split(chunk)])
 
 
 def sparse_places(count: int, chance: float, generator: torch.Generator | None, device: torch.device) -> torch.Tensor:
-    """The numbers (n,) of those of `count` independent trials that succeed, in order; then `count` for the rest.
+    """Draw which of `count` independent trials succeed, in order (n,); then `count` for the rest.
 
     Drawn by the gaps between successes, so that the cost is that of the successes. There are as many gaps as could be
     needed (but for a chance below 1e-16), whatever comes out: no GPU is waited for, and processes that draw with the
@@ -103,7 +103,7 @@ def rare_pairs(
     least: float,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """Further pairs to leave out, so that each is left out with a probability of at least `least`.
+    """Draw further pairs to leave out, so that each is left out with a probability of at least `least`.
 
     An entry that belongs to a query's cluster with p < least was left out with p by its own draw. Where it was not, it
     is left out here with (least - p) / (1 - p): together that is `least`. Pairs are proposed with `least` each, and
@@ -140,7 +140,7 @@ def rare_pairs(
 def left_out_masks(
     queue_clusters: torch.Tensor, clusters: torch.Tensor, rare: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """(L, B, Q): True where an entry drew the query's cluster, or is among the `rare_pairs`."""
+    """Return masks (L, B, Q): True where an entry drew the query's cluster, or is among the `rare_pairs`."""
     masks = queue_clusters[:, None, :] == clusters[:, :, None]
     if rare is None:
         return masks
@@ -148,7 +148,7 @@ def left_out_masks(
 
 
 def sample_rows(cumulative: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-    """An index (n,) for each row of cumulative probabilities (n, M)."""
+    """Draw an index (n,) for each row of cumulative probabilities (n, M)."""
     uniform = torch.rand(len(cumulative), 1, generator=generator, device=cumulative.device)
     # The last column may end a rounding error below 1, so the scale comes from it.
     return torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(max=cumulative.size(1) - 1)[

@@ -48,7 +48,7 @@ class TreeBuffers(nn.Module):
             self.register_buffer(f"sizes_{level}", torch.zeros(count, dtype=torch.long))
 
     def install(self, hierarchy: Hierarchy, epoch: int) -> None:
-        """Makes a tree the one in use."""
+        """Put a tree to use."""
         counts = tuple(len(level.prototypes) for level in hierarchy.levels)
         wanted = self.num_prototypes
         if len(counts) != len(wanted) or any(count > most for count, most in zip(counts, wanted, strict=True)):
@@ -76,7 +76,7 @@ class TreeBuffers(nn.Module):
 
     @property
     def hierarchy(self) -> Hierarchy | None:
-        """The tree in use, copied to the CPU; None before the first clustering."""
+        """Return the tree in use, copied to the CPU; None before the first clustering."""
         if not self.kept:
             return None
         levels = []
@@ -87,13 +87,13 @@ class TreeBuffers(nn.Module):
         return Hierarchy(tuple(levels), self.assignments.cpu().clone() if self.assignments.numel() else None)
 
     def parent_chances(self, number: int) -> torch.Tensor:
-        """Eq. 7: each prototype's chances (M_l, M_l+1) to belong to those of the level above, added up along a row."""
+        """Compute Eq. 7: each prototype's chances (M_l, M_l+1) to belong to those above, added up along a row."""
         if number not in self._parent_chances:
             self._parent_chances[number] = self._belongs(number).cumsum(dim=1)
         return self._parent_chances[number]
 
     def keep_chances(self, number: int) -> torch.Tensor:
-        """Eq. 7 for queries of every parent: the probabilities (M_l+1, M_l) to keep each prototype."""
+        """Compute Eq. 7 for queries of every parent: the probabilities (M_l+1, M_l) to keep each prototype."""
         if number not in self._keep_chances:
             self._keep_chances[number] = self._belongs(number).T.contiguous().neg_().add_(1)
         return self._keep_chances[number]
@@ -103,7 +103,7 @@ class TreeBuffers(nn.Module):
         return similarity(self.level(number).prototypes, upper.prototypes, upper.temperatures).softmax(dim=1)
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint has besides the buffers."""
+        """Return what a checkpoint keeps besides the buffers."""
         return {
             "kept": list(self.kept),
             "highest": list(self.highest),

@@ -53,6 +53,24 @@ def as_vectors(value: Any, argument: str) -> np.ndarray:
     return vectors
 
 
+def as_features(value: Any, argument: str) -> torch.Tensor:
+    """Return features as a tensor (n, D) of doubles on their device; they need not be finite.
+
+    Example:
+        >>> as_features(np.eye(2), "features").shape
+        torch.Size([2, 2])
+    """
+    given = getattr(value, "vectors", value)
+    try:
+        features = given if isinstance(given, torch.Tensor) else torch.as_tensor(np.asarray(given))
+    except (TypeError, ValueError):  # lists of different lengths, or of what is no number
+        features = torch.empty(0)
+    if features.ndim != 2 or not features.numel():
+        wrong = f"`{argument}` is {type(value).__name__}"
+        raise ArgumentError(f"{wrong}: give a tensor, a NumPy array or `Embeddings` (N, D)")
+    return features.double()
+
+
 def as_numbers(value: Any, argument: str, below: int | None = None) -> np.ndarray:
     """Return whole numbers from 0 as an int64 array of any shape; raise `ArgumentError` for anything else.
 
@@ -114,22 +132,24 @@ def as_unit_vectors(value: Any, argument: str) -> np.ndarray:
     return vectors
 
 
-def check_unit_vectors(batches: Sequence[torch.Tensor], argument: str, dim: int) -> None:
-    """Raise `ArgumentError` unless all are unit vectors (B, dim) of any precision.
+def check_unit_vectors(batches: Sequence[torch.Tensor], argument: str, dim: int, images: int) -> None:
+    """Raise `ArgumentError` unless all are unit vectors of B images, (B, dim), of any precision.
 
     Rows of zeros pass, which is what `F.normalize` makes of them, and so do rows that are not finite. Waits for a GPU.
 
     Example:
-        >>> check_unit_vectors([torch.eye(2)], "queries", dim=2)
-        >>> check_unit_vectors([3 * torch.eye(2)], "keys", dim=2)
+        >>> check_unit_vectors([torch.eye(2)], "queries", dim=2, images=2)
+        >>> check_unit_vectors([3 * torch.eye(2)], "keys", dim=2, images=2)
         Traceback (most recent call last):
         solo_hcsc.errors.ArgumentError: `keys` has rows of length 3: give unit vectors, F.normalize(keys, dim=1)
     """
     if isinstance(batches, torch.Tensor) or not all(isinstance(batch, torch.Tensor) for batch in batches):
         raise ArgumentError(f"`{argument}` is {type(batches).__name__}: give a list of tensors (B, {dim})")
     for batch in batches:
-        if batch.ndim != 2 or batch.size(1) != dim:
-            raise ArgumentError(f"`{argument}` has shape {tuple(batch.shape)}: give a list of tensors (B, {dim})")
+        if batch.shape != (images, dim):
+            raise ArgumentError(
+                f"`{argument}` has shape {tuple(batch.shape)}: give a list of tensors ({images}, {dim})"
+            )
         lengths = batch.detach().double().norm(dim=1)
         wrong = lengths[lengths.isfinite() & (lengths > 0) & ((lengths - 1).abs() > HALF_ROUNDING)]
         if len(wrong):

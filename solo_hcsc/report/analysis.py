@@ -49,6 +49,7 @@ from solo_hcsc.study.job import invocation, plain
 from solo_hcsc.study.record import Analysis, AnalysisFigure, write_analysis
 from solo_hcsc.tables import data_frame, score, table
 from solo_hcsc.training.settings import Wandb, check_wandb
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -107,11 +108,12 @@ class Pictures:
         return folder / "analysis.json"
 
 
-def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None, **settings: Any) -> Pictures:
+@typed
+def analyse(run: Run | str | PathLike[str], images: str | PathLike[str] | None = None, **settings: Any) -> Pictures:
     """Draw what a run has learnt.
 
     Args:
-        run: its folder, or a checkpoint.
+        run: a run, its folder, or a checkpoint.
         images: a folder of images; the run's own if not given.
         **settings: of `solo-hcsc analyse`: `split="val"`, `points=1000`, `queries=4`, `no_labels=True`.
 
@@ -124,7 +126,7 @@ def analyse(run: str | PathLike[str], images: str | PathLike[str] | None = None,
     """
     dataset = "custom" if images is None else stored_kind(Path(images)) or "custom"
     own = {} if images is None else {"dataset": dataset, "data_dir": images, "train_dir": "."}
-    given = plain({"pretrained_feature_extractor": run, **own, **settings})
+    given = plain({"pretrained_feature_extractor": getattr(run, "checkpoint", run), **own, **settings})
     return analyse_as(settle("analyse", given), invocation("analyse", given))
 
 

@@ -26,6 +26,7 @@ from solo_hcsc.runs.curating import paths_in
 from solo_hcsc.tables import data_frame, table
 from solo_hcsc.trees.duplicates import Group
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -87,42 +88,42 @@ class Checked:
 
     @cached_property
     def leaks(self) -> tuple[Same, ...]:
-        """Groups with images in several splits."""
+        """Return groups with images in several splits."""
         return tuple(group for group in self.groups if len({image.split for image in group.images}) > 1)
 
     @cached_property
     def duplicates(self) -> tuple[Same, ...]:
-        """Groups with several images in one split."""
+        """Return groups with several images in one split."""
         counts = (Counter(image.split for image in group.images) for group in self.groups)
         return tuple(group for group, count in zip(self.groups, counts, strict=True) if max(count.values()) > 1)
 
     @cached_property
     def conflicts(self) -> tuple[Same, ...]:
-        """Groups with images of several classes."""
+        """Return groups with images of several classes."""
         return tuple(group for group in self.groups if len({image.label for image in group.images if image.label}) > 1)
 
     @cached_property
     def classes(self) -> dict[str, dict[str, int]]:
-        """How many images each class has in each split."""
+        """Return how many images each class has in each split."""
         counts = Counter((image.label, image.split) for image in self.images if image.label)
         names = sorted({label for label, _ in counts})
         return {name: {split: counts[name, split] for split in self.splits} for name in names}
 
     @cached_property
     def splits(self) -> dict[str, int]:
-        """How many images each split has; one is called "" where the folder has none."""
+        """Return how many images each split has; one is called "" where the folder has none."""
         counts = Counter(image.split for image in self.images)
         return {split: counts[split] for split in ("train", "val", "test", "") if counts[split]}
 
     @cached_property
     def lacking(self) -> tuple[str, ...]:
-        """Classes without images of training, or without any of validation where others have some."""
+        """Return classes without images of training, or without any of validation where others have some."""
         needed = [split for split in ("train", "val") if split in self.splits]
         return tuple(name for name, counts in self.classes.items() if any(not counts[split] for split in needed))
 
     @property
     def problems(self) -> dict[str, int]:
-        """How many there are of each kind."""
+        """Return how many there are of each kind."""
         words = Counter(word for found in self.flaws.values() for word in found)
         own = {"leak": self.leaks, "labels": self.conflicts, "classes": self.lacking, "duplicate": self.duplicates}
         flaws = {"unreadable": UNREADABLE, "size": "odd size"}
@@ -201,6 +202,7 @@ class Checked:
         return {"path": image.path, "label": label, "source": thumbnail(self.folder / image.path)}
 
 
+@typed
 def check(folder: str | os.PathLike[str], embeddings: Any = None, class_level: ClassLevel = None) -> Checked:
     """Look for what is wrong with a folder of images: leaks between its splits, duplicates, labels, broken files.
 

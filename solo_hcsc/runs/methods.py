@@ -82,9 +82,13 @@ def method_in(checkpoint: Checkpoint) -> LightningModule:
     try:
         model.load_state_dict(_named_as_ours(checkpoint.weights))
     except (RuntimeError, LookupError, TypeError, ValueError) as error:  # the last three: of HCSC's extra state
-        reason = on_one_line(str(error).splitlines()[-1])
-        raise UserError(f"{path}: does not fit its args.json, or is of an older version; {reason}") from error
+        raise _misfit(path, error) from error
     return model
+
+
+def _misfit(path: Path, error: Exception) -> UserError:
+    reason = on_one_line(str(error).splitlines()[-1])
+    return UserError(f"{path}: does not fit its args.json, or is of an older version; {reason}")
 
 
 def _arguments(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -144,4 +148,8 @@ def tree_in(checkpoint: Checkpoint) -> RunTree | None:
         return None
     model = method_in(checkpoint)
     assert isinstance(model, HCSC)
-    return None if model.coding.hierarchy is None else RunTree(model.clustered_side, model.coding)
+    try:
+        hierarchy = model.coding.hierarchy
+    except ValueError as error:  # of a file that was changed
+        raise _misfit(checkpoint.path, error) from error
+    return None if hierarchy is None else RunTree(model.clustered_side, model.coding)

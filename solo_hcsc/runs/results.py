@@ -162,7 +162,7 @@ class Result:
 
 
 def result_file(checkpoint: Path, evaluation: str, source: "ImageSource") -> Path:
-    """Where a checkpoint's result goes: beside it, a file for each evaluation and data set; tried before the work."""
+    """Return where a checkpoint's result goes, a file beside it for each evaluation and data set; try it at once."""
     file = beside(checkpoint, evaluation, source.dataset, source.data_dir)
     try_writing(file, "copy the checkpoint elsewhere")
     return file
@@ -180,7 +180,7 @@ def beside(checkpoint: Path, evaluation: str, dataset: str, data_dir: Any = None
 def describe_data(
     source: "ImageSource", classes: int | None, skipped: "Sequence[Skipped]" = (), **images: int
 ) -> dict[str, Any]:
-    """Where the images are, how many of which split, of how many classes, and at what size they were looked at.
+    """Describe the images: where they are, how many of which split and of how many classes, and their size.
 
     `skipped`: images that could not be read and are not among those.
     """
@@ -200,22 +200,22 @@ def describe_data(
 
 
 def shown_accuracies(classes: int) -> tuple[int, ...]:
-    """Which top-k accuracies say anything: of five classes, the right one is always among the first five."""
+    """Return which top-k accuracies say anything: of five classes, the right one is always among the first five."""
     return (1, 5) if classes > 5 else (1,)
 
 
 def named_accuracies(tops: Sequence[int], values: Sequence[float]) -> dict[str, float]:
-    """Top-k accuracies by the names that they have in results."""
+    """Return top-k accuracies by the names that they have in results."""
     return {f"acc{top}": value for top, value in zip(tops, values, strict=True)}
 
 
 def column(k: int) -> str:
-    """The heading of a top-k accuracy."""
+    """Return the heading of a top-k accuracy."""
     return f"top-{k} %"
 
 
 def _pretraining(trained: Mapping[str, Any], encoder: "Encoder") -> dict[str, Any]:
-    """What the paper's tables tell models apart by."""
+    """Return the facts by which the paper's tables tell models apart."""
     names = ("dataset", "max_epochs", "batch_size", "seed", "preset", "num_prototypes")
     known = {name: trained[name] for name in names if name in trained}
     if trained.get("oracle_labels"):
@@ -231,7 +231,7 @@ def _pretraining(trained: Mapping[str, Any], encoder: "Encoder") -> dict[str, An
 
 
 def _judged(file: Path, epochs: int) -> dict[str, float]:
-    """The measures without labels that a run logged in the last of so many epochs; none of a foreign or older run."""
+    """Read the measures without labels that a run logged in the last of so many epochs; none of foreign runs."""
     if not file.is_file():
         return {}
     with contextlib.suppress(UserError):  # an evaluation is not lost for them
@@ -241,7 +241,7 @@ def _judged(file: Path, epochs: int) -> dict[str, float]:
 
 
 def versions(*others: str) -> dict[str, str]:
-    """Of what computes, and of further packages."""
+    """Return the versions of what computes, and of further packages."""
     found = {"python": platform.python_version()}
     for package in (*_PACKAGES, *others):
         try:
@@ -252,7 +252,7 @@ def versions(*others: str) -> dict[str, str]:
 
 
 def read_results(folder: Path, pattern: str = "**/*.json") -> list[dict[str, Any]]:
-    """All results below a folder, oldest first, each with its file's name."""
+    """Read all results below a folder, oldest first, each with its file's name."""
     results = []
     files = [file for file in folder.glob(pattern) if file.is_file()]
     for file in sorted(files, key=lambda file: (file.stat().st_mtime, file)):
@@ -263,13 +263,13 @@ def read_results(folder: Path, pattern: str = "**/*.json") -> list[dict[str, Any
 
 
 def results_of(checkpoint: Path, fingerprint: str) -> list[dict[str, Any]]:
-    """What evaluations found for a checkpoint with this SHA-256, beside which they write."""
+    """Read what evaluations found for a checkpoint with this SHA-256, beside which they write."""
     found = read_results(checkpoint.parent, f"*-{glob.escape(checkpoint.stem)}.json")
     return [result for result in found if result.get("checkpoint_sha256") == fingerprint]
 
 
 def read_metrics(file: Path, wanted: Callable[[str], bool]) -> dict[str, dict[int, float]]:
-    """The wanted columns of a run's metrics.csv: each epoch's last value, since a resumed epoch has two."""
+    """Read the wanted columns of a run's metrics.csv: each epoch's last value, since a resumed epoch has two."""
     found: dict[str, dict[int, float]] = {}
     try:
         with file.open(newline="", encoding="utf-8") as lines:
@@ -284,7 +284,7 @@ def read_metrics(file: Path, wanted: Callable[[str], bool]) -> dict[str, dict[in
 
 
 def _epoch(text: str) -> int:
-    """An epoch of metrics.csv; one that no run reaches would end a curve's drawing with a traceback."""
+    """Parse an epoch of metrics.csv; refuse one that no run reaches, on which a curve's drawing would fail."""
     if len(text) > 9:
         raise ValueError(f"epoch {text[:20]}...")
     return int(text)

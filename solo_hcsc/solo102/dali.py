@@ -55,7 +55,7 @@ class Decoding:
 
     @property
     def pipeline_settings(self) -> dict[str, Any]:
-        """What the constructors of all of solo-learn's pipelines take."""
+        """Return what the constructors of all of solo-learn's pipelines take."""
         return {
             "data_path": "",
             "batch_size": self.batch_size,
@@ -66,7 +66,7 @@ class Decoding:
 
 
 def pretraining_class(method: type, train_set: Dataset, augmentation: Augmentation, decoding: Decoding) -> type:
-    """`method` with DALI's loader of the training images as (index, crops, label)."""
+    """Make a class of `method` with DALI's loader of the training images as (index, crops, label)."""
     files, labels = _decodable(train_set, decoding)
     targets = torch.tensor(labels)
 
@@ -92,7 +92,7 @@ def pretraining_class(method: type, train_set: Dataset, augmentation: Augmentati
 def linear_class(
     model_class: type, train_set: Dataset, val_set: Dataset, source: ImageSource, decoding: Decoding
 ) -> type:
-    """The linear model with DALI's loaders of training and validation images as (image, label)."""
+    """Make a class of the linear model with DALI's loaders of training and validation images as (image, label)."""
     train_files, train_labels = _decodable(train_set, decoding)
     val_files, val_labels = _decodable(val_set, decoding)
     train_transform, val_transform = evaluation_transforms(source)
@@ -121,7 +121,7 @@ def linear_class(
 
 
 def centre_crops(train_set: Dataset, source: ImageSource, decoding: Decoding) -> CentreCropBatches:
-    """A function from indexes of the data set to batches of their centre crops, in that order, the last one short."""
+    """Make a function from indexes of the data set to batches of centre crops, in that order, the last one short."""
     files, _ = _decodable(train_set, decoding)
     _, transform = evaluation_transforms(source)
 
@@ -184,7 +184,7 @@ class Epochs(Resumable):
 
 
 def _share_of_epoch(model: Any, images: int, skipped: int, decoding: Decoding) -> list[int]:
-    """This process's indexes in the model's epoch, in full batches, after the first `skipped` ones."""
+    """Return this process's indexes in the model's epoch, in full batches, after the first `skipped` ones."""
     processes = model.trainer.world_size
     order = epoch_order(images, decoding.seed, model.current_epoch, model.global_rank, processes)
     full = images // processes // decoding.batch_size * decoding.batch_size
@@ -192,12 +192,12 @@ def _share_of_epoch(model: Any, images: int, skipped: int, decoding: Decoding) -
 
 
 def _crop_seed(model: Any, skipped: int, decoding: Decoding) -> int:
-    """Of the crops and colours of this process in the model's epoch; on from within it they are others."""
+    """Return the seed of this process's crops and colours in the model's epoch; within it, another."""
     return derive_seed(decoding.seed, model.current_epoch, model.global_rank, skipped) % 2**31
 
 
 def _batches(pipeline: "Files", names: list[str]) -> Iterator[list[torch.Tensor]]:
-    """One pass of a pipeline, whose memory goes with the iterator. The last output is the files' numbers."""
+    """Yield one pass of a pipeline, whose memory goes with the iterator. The last output is the files' numbers."""
     passing = DALIGenericIterator(
         pipeline, names, reader_name="Reader", last_batch_policy=LastBatchPolicy.PARTIAL, prepare_first_batch=False
     )
@@ -216,7 +216,7 @@ class Files(Pipeline):
         super().__init__(batch_size, num_threads, device_id if self.device == "gpu" else None, seed)
 
     def read(self, files: list[str], numbers: list[int]) -> None:
-        """Replaces solo-learn's reader, which lists folders by itself, and its decoder."""
+        """Replace solo-learn's reader, which lists folders by itself, and its decoder."""
         self.files = files
         self.delivered = 0
         self.reader = ops.readers.File(files=files, labels=numbers, pad_last_batch=True)
@@ -302,7 +302,7 @@ class CentreCrop(NormalPipeline, Files):
 
 
 def _decoder(device: str) -> Any:
-    """Decodes as the default loader does: upright, with interpolated colours."""
+    """Decode as the default loader does: upright, with interpolated colours."""
     return ops.decoders.Image(device=device, output_type=types.RGB, adjust_orientation=True, jpeg_fancy_upsampling=True)
 
 
@@ -318,7 +318,7 @@ def _normalise(device: str, transform: transforms.Normalize, **crop: Any) -> Any
 
 
 def _first_broken(files: list[str]) -> str | None:
-    """The first file that cannot be read or decoded, tried one by one."""
+    """Find the first file that cannot be read or decoded, tried one by one."""
     pipeline = Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipeline:
         pipeline.set_outputs(_decoder("cpu")(fn.external_source(name="encoded")))

@@ -12,7 +12,7 @@ METHODS["hcsc"] = HCSC
 
 
 def load_methods() -> dict[str, type]:
-    """`solo.methods.METHODS` by name, with every package's methods of the entry point group.
+    """Return `solo.methods.METHODS` by name, with every package's methods of the entry point group.
 
     A package adds its method in its setup.cfg, under `[options.entry_points]`:
     `solo_learn.methods = name = package.module:Class`.

@@ -50,12 +50,12 @@ class DaliFiles(Dataset):
 
 
 def training_images(cfg: DictConfig, loader: Any) -> Dataset:
-    """The images of the checkout's training loader, by the indexes that its batches have."""
+    """Return the images of the checkout's training loader, by the indexes that its batches have."""
     return DaliFiles(cfg.data) if cfg.data.format == "dali" else loader.dataset
 
 
 def centre_crops(images: Dataset, cfg: DictConfig) -> CentreCropBatches:
-    """A function from indexes of the images to batches of their centre crops, in that order."""
+    """Make a function from indexes of the images to batches of their centre crops, in that order."""
     crops = CentreCrops(images, _transform(cfg))
     workers, batch = cfg.data.num_workers, cfg.optimizer.batch_size
 
@@ -66,7 +66,7 @@ def centre_crops(images: Dataset, cfg: DictConfig) -> CentreCropBatches:
 
 
 def _transform(cfg: DictConfig) -> transforms.Compose:
-    """As the checkout validates small images; of others the centre, in the size and colours of training."""
+    """Return the checkout's validation of small images; of others the centre, in size and colours of training."""
     if cfg.data.dataset in _OWN_SIZE:
         return prepare_transforms(cfg.data.dataset)[1]
     large = cfg.augmentations[0]

@@ -44,13 +44,13 @@ def watch_jobs() -> None:
 
 
 def script_kind() -> str:
-    """`linear` in a script that reads its config as main_linear.py does, else `pretrain`."""
+    """Return `linear` in a script that reads its config as main_linear.py does, else `pretrain`."""
     parse = getattr(sys.modules["__main__"], "parse_cfg", None)
     return "linear" if getattr(parse, "__module__", "") == "solo.args.linear" else "pretrain"
 
 
 def config_folders(kind: str, shown: str) -> list[Path]:
-    """Where HCSC's configs for a script are.
+    """Return where HCSC's configs for a script are.
 
     Args:
         kind: as `script_kind` tells it.

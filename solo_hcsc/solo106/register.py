@@ -7,6 +7,6 @@ from solo_hcsc.solo106.repairs import FIXES
 
 
 def register() -> None:
-    """`solo.methods.METHODS` has "hcsc" from now on, and what is broken in solo-learn is mended."""
+    """Add "hcsc" to `solo.methods.METHODS`, and mend what is broken in solo-learn."""
     METHODS["hcsc"] = HCSC
     FIXES.apply()  # once: `solo-hcsc solo main_pretrain.py` comes here twice

@@ -19,7 +19,7 @@ KNOWN = (*PROJECTOR, *(item.name for item in fields(Options)))
 
 
 def method_settings(cfg: DictConfig) -> dict[str, Any]:
-    """HCSC's settings in a config: those that are given. What was meant for another method leaves the config.
+    """Take HCSC's settings that a config gives; remove what was meant for another method.
 
     In a file of another method, with `method=hcsc` typed, keys that HCSC does not have are left aside, and so is its
     number of prototypes. A key that was typed, or stands in a file of HCSC's own, must be HCSC's.
@@ -49,7 +49,7 @@ def method_settings(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _typed() -> set[str]:
-    """The last parts of the keys that were typed behind the config's name: `method`, `queue_size`, ..."""
+    """Return the last parts of the keys that were typed behind the config's name: `method`, `queue_size`, ..."""
     if not HydraConfig.initialized():
         return set()
     keys = (override.partition("=")[0].lstrip("+~") for override in HydraConfig.get().overrides.task)
@@ -57,13 +57,13 @@ def _typed() -> set[str]:
 
 
 def warmup_is_open(given: Mapping[str, Any]) -> bool:
-    """Whether the warm-up follows the run's length: not given, or of a file whose `max_epochs` was overridden."""
+    """Return whether the warm-up follows the run's length: not given, or of a file with another `max_epochs`."""
     typed = _typed()
     return given.get("proto_warmup_epochs") is None or ("max_epochs" in typed and "proto_warmup_epochs" not in typed)
 
 
 def wrongly_scaled(devices: Any, count: int) -> str | None:
-    """A line for the user where solo-learn counted other devices than there are, in scaling the learning rates.
+    """Return a line for the user where solo-learn counted other devices than there are, in scaling the learning rates.
 
     It takes `len` of what the config says: of "2" that is 1.
 
@@ -86,7 +86,7 @@ def wrongly_scaled(devices: Any, count: int) -> str | None:
 
 
 def check_dali(cfg: DictConfig) -> None:
-    """Refuses DALI where it does not tell which image is which, or has no GPU to work on."""
+    """Refuse DALI where it does not tell which image is which, or has no GPU to work on."""
     if cfg.data.format != "dali":
         return
     if not cfg.dali.encode_indexes_into_labels:
@@ -98,7 +98,7 @@ def check_dali(cfg: DictConfig) -> None:
 
 
 def check_resumed(checkpoint: Mapping[str, Any], options: Options, num_images: int) -> None:
-    """Refuses a checkpoint of other options or images, which solo-learn's auto-resume does not compare."""
+    """Refuse a checkpoint of other options or images, which solo-learn's auto-resume does not compare."""
     recorded = checkpoint.get("hcsc_options")
     if not isinstance(recorded, dict):
         raise UserError("the checkpoint to resume from is not one of hcsc; start anew with auto_resume.enabled=False")

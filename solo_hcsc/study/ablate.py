@@ -12,8 +12,10 @@ from solo_hcsc.study.planning import Request, checked, shared_plan
 from solo_hcsc.study.record import Comparison
 from solo_hcsc.study.study import Plan, Study
 from solo_hcsc.study.tables import TABLES, chosen_rows, reference_of, refuse_labels
+from solo_hcsc.typed import typed
 
 
+@typed
 def ablate(
     table: str,
     data: str | Path | None = None,

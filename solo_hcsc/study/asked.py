@@ -75,8 +75,10 @@ def rows_of(
 
 
 def refuse_repeated(argument: str, values: Iterable[Any], what: str) -> None:
-    """Refuse a list that has something twice."""
+    """Refuse a list that is empty, or has something twice."""
     values = list(values)
+    if not values:
+        raise ArgumentError(f"`{argument}`: give {what}, or several")
     if len(set(values)) < len(values):
         raise ArgumentError(f"`{argument}` {' '.join(map(str, values))}: names {what} twice")
 

@@ -14,8 +14,10 @@ from solo_hcsc.study.planning import CheckedRow, Request, check_early, checked, 
 from solo_hcsc.study.record import Comparison
 from solo_hcsc.study.search import EqualSearch, Searched, TrialScale, import_optuna, space_of
 from solo_hcsc.study.study import Plan, Study
+from solo_hcsc.typed import typed
 
 
+@typed
 def compare(
     methods: Sequence[str] | Mapping[str, Mapping[str, Any]],
     data: str | Path | None = None,

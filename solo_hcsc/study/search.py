@@ -94,7 +94,7 @@ def _rates(scale: TrialScale) -> Between:
 
 
 def _queues(scale: TrialScale) -> OneOf:
-    """Two batches, which is one step's keys of both views, up to 32; not more than half of the images."""
+    """Return two batches, which is one step's keys of both views, up to 32; not more than half of the images."""
     most = max(2, scale.images // 2 // scale.batch)
     return OneOf(tuple(count * scale.batch for count in dict.fromkeys(min(n, most) for n in (2, 4, 8, 16, 32))))
 

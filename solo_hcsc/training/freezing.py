@@ -22,7 +22,7 @@ class FreezeEncoder(Callback):
         self.frozen_epochs, self.batchnorm = frozen_epochs, batchnorm
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
-        """In every step, since Lightning sets modules to training after a validation, and methods after clustering."""
+        """Freeze in every step: Lightning sets modules to training after a validation, methods after clustering."""
         frozen = trainer.current_epoch < self.frozen_epochs
         if self.batchnorm or frozen:
             for module in self._modules(pl_module):
@@ -32,7 +32,7 @@ class FreezeEncoder(Callback):
             pl_module.get_submodule("encoder").requires_grad_(not frozen)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
-        """Without a gradient a parameter takes no step: neither momentum nor weight decay moves it."""
+        """Take the gradients away: without one, neither momentum nor weight decay moves a parameter."""
         if trainer.current_epoch < self.frozen_epochs:
             for parameter in pl_module.get_submodule("encoder").parameters():
                 parameter.grad = None
@@ -44,6 +44,6 @@ class FreezeEncoder(Callback):
 
     @staticmethod
     def _modules(pl_module: LightningModule) -> list[nn.Module]:
-        """All parts of the encoder, and of the momentum encoder if there is one."""
+        """Return all parts of the encoder, and of the momentum encoder if there is one."""
         names = [name for name in ENCODERS if name in pl_module._modules]
         return [module for name in names for module in pl_module.get_submodule(name).modules()]

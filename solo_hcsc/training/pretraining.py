@@ -53,6 +53,7 @@ from solo_hcsc.training.resume import FinishedError, find_resume
 from solo_hcsc.training.session import Session, batches_per_epoch, new_folder
 from solo_hcsc.training.settings import DEFAULT_METHOD, Loop, Records, Resume, pretraining
 from solo_hcsc.training.waiting import TellWaiting, faster_images
+from solo_hcsc.typed import renamed, typed
 
 ONLINE_KNN = (
     "`knn_eval`: val_knn_acc1 is an online figure: its bank is the epoch's augmented views as training saw them. "
@@ -60,6 +61,7 @@ ONLINE_KNN = (
 )
 
 
+@typed
 def pretrain(
     train: str | PathLike[str],
     val: str | PathLike[str] | None = None,
@@ -101,7 +103,7 @@ def pretrain(
     """
     given = {"data_dir": train, "method": method, "encoder": encoder, "max_epochs": epochs, "batch_size": batch_size}
     given |= {"checkpoint_dir": out} | ({} if val is None else {"val_dir": Path(val).absolute()})
-    with hushed():
+    with hushed(), renamed(data_dir="train", val_dir="val", max_epochs="epochs", checkpoint_dir="out"):
         done = pretrain_as(settled(given | settings))
     return open_run(done.folder)
 

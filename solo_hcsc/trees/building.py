@@ -17,6 +17,7 @@ from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.levels import choose_levels
 from solo_hcsc.trees.stored import stored
 from solo_hcsc.trees.tree import Tree, check_level_sizes
+from solo_hcsc.typed import typed
 
 BUILDERS = ("auto", "exact", "graph", "kmeans")
 POWER = 0.8  # of sizes in the distance of clusters: benchmarks/README.md has AMI for others
@@ -24,6 +25,7 @@ MOST_LEAVES = 50_000  # of more images the lowest merges are left out, and leave
 SMALL_CLUSTERS = 4_000  # of k-means, whose time grows with their number
 
 
+@typed
 def build_tree(
     vectors: Any,
     levels: Sequence[int] | None = None,
@@ -87,7 +89,7 @@ def build_tree(
 
 
 def _small_clusters(points: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Clusters (N,) of some four images, but at most 4,000 clusters, and their means (M, D)."""
+    """Cluster images by fours, but into at most 4,000 clusters; return the clusters (N,) and their means (M, D)."""
     count = min(SMALL_CLUSTERS, max(1, len(points) // 4))
     options = Options(num_prototypes=(count,), kmeans_restarts=1)
     found = np.unique(nearest(points, fast_kmeans(points, count, options, seed))[1], return_inverse=True)[1]

@@ -29,6 +29,7 @@ from solo_hcsc.trees.neighbours import nearest_others
 from solo_hcsc.trees.outliers import find_outliers
 from solo_hcsc.trees.pool import centred
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -82,12 +83,12 @@ class Curated:
     unreadable: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Return how many are kept."""
         return len(self.kept)
 
     @cached_property
     def names(self) -> list[str]:
-        """The path of each of the N images, its number where there are no paths."""
+        """Return the path of each of the N images, its number where there are no paths."""
         return [str(number) for number in range(len(self.reasons))] if self.paths is None else list(self.paths)
 
     def columns(self) -> dict[str, Any]:
@@ -156,6 +157,7 @@ class Curated:
         return file
 
 
+@typed
 def curate(
     images: Any,
     keep: int | float,

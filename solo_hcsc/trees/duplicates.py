@@ -22,6 +22,7 @@ from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.kmeans import import_faiss
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 Reader = Callable[[str], Image.Image]
 
@@ -66,7 +67,7 @@ class Duplicates:
 
     @cached_property
     def extra(self) -> np.ndarray:
-        """The numbers of images that can go, rising."""
+        """Return the numbers of images that can go, rising."""
         return np.array(sorted(image for group in self.groups for image in group.others), dtype=np.int64)
 
 
@@ -89,6 +90,7 @@ def open_image(path: str) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
+@typed
 def find_duplicates(
     paths: Sequence[str | os.PathLike[str]],
     vectors: Any = None,
@@ -150,7 +152,7 @@ def find_duplicates(
 
 
 def _same_files(files: Sequence[str]) -> np.ndarray:
-    """For each file the number of the first one with the same bytes; files of the same size alone are read."""
+    """Return, for each file, the number of the first one with the same bytes; files of the same size alone are read."""
     by_size: dict[int, list[int]] = defaultdict(list)
     for number, file in enumerate(files):
         by_size[os.path.getsize(file)].append(number)
@@ -219,7 +221,7 @@ def overlap(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _shows(whole: np.ndarray, part: np.ndarray, alike_from: float = ALIKE, radius: float = SIDE / 16) -> bool:
-    """Whether `part` is somewhere in `whole`, at any of the scales; `radius` is that of details."""
+    """Return whether `part` is somewhere in `whole`, at any of the scales; `radius` is of details."""
     height, width = whole.shape[:2]
     details = _details(whole, radius)
     shape = (height, width)
@@ -259,7 +261,7 @@ def _shows(whole: np.ndarray, part: np.ndarray, alike_from: float = ALIKE, radiu
 
 
 def _details(pixels: np.ndarray, radius: float) -> np.ndarray:
-    """Pixels (h, w, 3) less their surroundings."""
+    """Subtract the surroundings of pixels (h, w, 3)."""
     return pixels - ndimage.gaussian_filter(pixels, (radius, radius, 0), mode="nearest")
 
 

@@ -20,7 +20,7 @@ class StoredRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """N and D."""
+        """Return N and D."""
         return self._mapped().shape
 
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.neighbours import nearest_others
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 NEIGHBOURS = 10
 FENCE = 1.5  # interquartile ranges above the third quartile, Tukey's fence
@@ -28,11 +29,12 @@ class Outliers:
 
     @property
     def images(self) -> np.ndarray:
-        """The numbers of the outliers, the farthest first."""
+        """Return the numbers of the outliers, the farthest first."""
         found = np.flatnonzero(self.distances > self.fence)
         return found[np.argsort(-self.distances[found], kind="stable")]
 
 
+@typed
 def find_outliers(
     vectors: Any, neighbours: int = NEIGHBOURS, seed: int = 0, fence: float = FENCE, local: bool = False
 ) -> Outliers:

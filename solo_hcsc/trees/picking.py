@@ -55,6 +55,10 @@ class Picks(Sequence[Pick]):
     def __len__(self) -> int:
         return len(self.picks)
 
+    def __repr__(self) -> str:
+        shown = [path for _, path, *_ in self[:3].rows()]
+        return f"<Picks of {len(self)} images: {', '.join([*shown, *(['...'] if len(self) > 3 else [])])}>"
+
     @overload
     def __getitem__(self, place: int) -> Pick: ...
 
@@ -66,7 +70,7 @@ class Picks(Sequence[Pick]):
 
     @property
     def images(self) -> list[int]:
-        """The numbers of the images."""
+        """Return the numbers of the images."""
         return [one.image for one in self.picks]
 
     def rows(self) -> list[tuple[int, str, str, str]]:

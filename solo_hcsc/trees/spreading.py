@@ -21,6 +21,7 @@ from solo_hcsc.tables import data_frame
 from solo_hcsc.trees.handover import Chosen, Images, hand_over
 from solo_hcsc.trees.pool import as_mapping, as_pool
 from solo_hcsc.trees.votes import knn_votes
+from solo_hcsc.typed import typed
 
 if TYPE_CHECKING:
     import pandas
@@ -49,14 +50,17 @@ class Spread:
     def __len__(self) -> int:
         return len(self.given)
 
+    def __repr__(self) -> str:
+        return f"<Spread of {self.given.sum()} labels to {len(self)} images, {len(self.classes)} classes>"
+
     @cached_property
     def confidences(self) -> np.ndarray:
-        """(N,) the share of the likeliest class."""
+        """Return (N,) the share of the likeliest class."""
         return self.shares.max(axis=1)
 
     @cached_property
     def labels(self) -> np.ndarray:
-        """(N,) the likeliest class of each image; None where the confidence is too low."""
+        """Return (N,) the likeliest class of each image; None where the confidence is too low."""
         found = np.array([*self.classes, None], object)[self.shares.argmax(axis=1)]
         order = np.argsort(np.where(self.given, np.inf, self.confidences), kind="stable")
         found[order[: round(self.abstain * int((~self.given).sum()))]] = None
@@ -101,6 +105,7 @@ class Spread:
         return Path(out)
 
 
+@typed
 def spread(images: Any, labels: Mapping[Any, Any], clusters: Any = None, abstain: float = 0.0) -> Spread:
     """Label all images from a few whose classes are known.
 

@@ -22,6 +22,7 @@ from solo_hcsc.extras import require
 from solo_hcsc.hcsc.kmeans import nearest, normalise
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 KIND = "solo_hcsc.tree"  # the entry of a file's metadata that says what the file is
 TREE, IMAGES = "tree.safetensors", "images.parquet"
@@ -81,12 +82,12 @@ class Tree:
             raise ValueError(f"the tree has {len(self.leaves)} images and {len(self.keys)} keys")
 
     def __len__(self) -> int:
-        """N, the number of images."""
+        """Return N, the number of images."""
         return len(self.leaves)
 
     @property
     def num_levels(self) -> int:
-        """L."""
+        """Return L."""
         return len(self.level_sizes)
 
     # ---- clusters of the images ----
@@ -109,7 +110,7 @@ class Tree:
 
     @cached_property
     def levels(self) -> np.ndarray:
-        """The cluster of each image at every level, (N, L) int64."""
+        """Return the cluster of each image at every level, (N, L) int64."""
         return np.stack([self.cut(k) for k in self.level_sizes], axis=1)
 
     def assign(self, vectors: Any) -> np.ndarray:
@@ -137,6 +138,7 @@ class Tree:
             int(self.nodes(k)[clusters[number]]) for k, clusters in zip(self.level_sizes, self.levels.T, strict=True)
         )
 
+    @typed
     def members(self, node: int) -> np.ndarray:
         """Return the numbers of the images below a node, rising."""
         first = self._places[self._check(node)]
@@ -154,17 +156,17 @@ class Tree:
 
     @property
     def root(self) -> int:
-        """The node of all images."""
+        """Return the node of all images."""
         return 2 * len(self.means) - 2
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """The images below each node, (2 M - 1,) int64."""
+        """Return the images below each node, (2 M - 1,) int64."""
         return np.concatenate([np.bincount(self.leaves), self.merges[:, 3].astype(np.int64)])
 
     @cached_property
     def heights(self) -> np.ndarray:
-        """The height at which each node was merged, (2 M - 1,); 0 of leaves."""
+        """Return the height at which each node was merged, (2 M - 1,); 0 of leaves."""
         return np.concatenate([np.zeros(len(self.means)), self.merges[:, 2]])
 
     def centroids(self, nodes: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -179,6 +181,7 @@ class Tree:
 
     # ---- looking ----
 
+    @typed
     def show(self, most: int = 12) -> str:
         """Return a short text: the levels, and the largest clusters of the top one with typical images.
 
@@ -213,7 +216,7 @@ class Tree:
         return [f"{'└' if number + 1 == len(rows) else '├'}─ {row}" for number, row in enumerate(rows)]
 
     def _typical(self, node: int, count: int = 3) -> str:
-        """The keys of the images nearest to the means of a node's largest clusters at the bottom."""
+        """Return the keys of the images nearest to the means of a node's largest clusters at the bottom."""
         if self.keys is None:
             return ""
         bottom = self.nodes(self.level_sizes[0])
@@ -228,8 +231,9 @@ class Tree:
 
     # ---- files ----
 
+    @typed
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `tree.safetensors`, and `images.parquet` with each image's key and clusters, into a folder.
+        """Write `tree.safetensors`, and `images.parquet` with each image's key and clusters, into a folder.
 
         The folder may have other files. A tree that is there is replaced, and `load` refuses half of a new one.
         """
@@ -260,8 +264,9 @@ class Tree:
                 path.unlink(missing_ok=True)
 
     @classmethod
+    @typed
     def load(cls, folder: str | os.PathLike[str]) -> "Tree":
-        """Reads a tree that `save` wrote; raises ValueError for anything else."""
+        """Read a tree that `save` wrote; raise `ValueError` for anything else."""
         require("tables", "a tree in a folder")
         import pyarrow
         import pyarrow.parquet
@@ -288,7 +293,7 @@ class Tree:
 
     @cached_property
     def _parents(self) -> np.ndarray:
-        """Of each node; of the root a number beyond all nodes."""
+        """Return the parent of each node; of the root a number beyond all nodes."""
         count = len(self.means)
         parents = np.full(2 * count - 1, 2 * count - 1)
         for side in (0, 1):
@@ -297,7 +302,7 @@ class Tree:
 
     @cached_property
     def _widths(self) -> np.ndarray:
-        """The leaves below each node."""
+        """Return the leaves below each node."""
         widths = [1] * len(self.means)
         for one, other in self.merges[:, :2].astype(np.int64).tolist():
             widths.append(widths[one] + widths[other])
@@ -305,7 +310,7 @@ class Tree:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Where each node's leaves begin in the order; the larger child first."""
+        """Return where each node's leaves begin in the order; the larger child first."""
         widths, sizes, count = self._widths.tolist(), self.sizes.tolist(), len(self.means)
         places = [0] * len(widths)
         pairs = self.merges[:, :2].astype(np.int64).tolist()
@@ -319,11 +324,11 @@ class Tree:
 
     @cached_property
     def _order(self) -> np.ndarray:
-        """The leaves (M,) from left to right."""
+        """Return the leaves (M,) from left to right."""
         return np.argsort(self._places[: len(self.means)])
 
     def _numbers(self, nodes: np.ndarray) -> np.ndarray:
-        """For each leaf (M,), which of some nodes it is below; the nodes share no leaf and have all."""
+        """Return, for each leaf (M,), which of some nodes it is below; the nodes share no leaf and have all."""
         found = np.empty(len(self.means), dtype=np.int64)
         by_place = np.argsort(self._places[nodes])
         found[self._order] = np.repeat(by_place, self._widths[nodes][by_place])
@@ -358,7 +363,7 @@ def check_level_sizes(sizes: Sequence[int], most: int, argument: str = "levels")
 
 
 def _as_bytes(keys: Sequence[str]) -> list[str] | list[bytes]:
-    """Keys as text where they are; as bytes where a file's name is not valid UTF-8."""
+    """Return keys as text where they are; as bytes where a file's name is not valid UTF-8."""
     try:
         "".join(keys).encode()
     except UnicodeEncodeError:

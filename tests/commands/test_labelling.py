@@ -93,6 +93,7 @@ def test_a_tool_is_handed_what_is_picked_and_spread_and_gives_labels_back(hcsc_r
 def test_any_folder_without_classes_will_do(hcsc_run, tmp_path, capsys):
     folder = make_images(tmp_path / "photos", classes=1, per_class=12) / "class 0"
     run_here("pick", hcsc_run, "--data_dir", folder, "--budget", 4, "--out", tmp_path / "a.csv", *SMALL)
+    assert capsys.readouterr().out.count("without labels: ") == 1  # the folder is looked at once
     paths = [row["path"] for row in rows(tmp_path / "a.csv")]
     labels = write(tmp_path / "b.csv", [(path, "ab"[rank % 2]) for rank, path in enumerate(paths)])
     run_here("spread", hcsc_run, "--data_dir", folder, "--labels", labels, "--out", tmp_path / "out", *SMALL)

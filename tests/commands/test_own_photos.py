@@ -98,7 +98,7 @@ def test_size_of_the_tree_follows_the_images(images, tmp_path, capsys):
 def test_too_many_prototypes_are_told(custom, tmp_path, capsys):
     flags = [*custom, *SMALL, *HCSC, "--num_prototypes", 12, 4, "--max_epochs", 2, "--checkpoint_dir", tmp_path]
     run_here("pretrain", *flags)
-    assert "--num_prototypes 12: 36 images are 3 for each, and clusters of fewer than 2" in capsys.readouterr().out
+    assert "--num_prototypes 12: 36 images are 3 for each, and many clusters will be dropped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ def test_warning_goes_with_the_checkpoint_into_results(nested, tmp_path, capsys)
     few = ["--num_prototypes", 10, 9, "--min_cluster_size", 1, "--max_epochs", 2, "--checkpoint_dir", tmp_path]
     run_here("pretrain", *flags_of(nested), *SMALL, *HCSC, *few)
     end = capsys.readouterr().out.partition("done in")[2]
-    assert re.search(r"warning +level 2 has \d clusters for \d+ prototypes, so that most are alone", end)
-    sign = "most clusters of level 2 are alone"
+    assert re.search(r"warning +level 2 has \d clusters for \d+ prototypes, and most clusters have one member", end)
+    sign = "most clusters of level 2 have one member"
     assert sign in load_encoder(tmp_path).warnings
     run_here("knn", "--pretrained_feature_extractor", tmp_path, "--num_workers", 0, "--k", 3)
     assert f"warning of its run: {sign}" in capsys.readouterr().out

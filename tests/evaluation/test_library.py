@@ -123,7 +123,7 @@ def test_detector_is_a_result_with_a_row_for_each_class(untrained, tmp_path, cap
         (lambda run: linear_on_images(run, lr_sweep=[1, 1]), "`lr_sweep`: a learning rate is given twice"),
         (lambda run: places(run, "x", train_dir="y"), "`train_dir`: `dataset` places205 has no such folder"),
         (lambda run: detect(run, "x", max_epochs=3), "`max_epochs`: detect counts iterations, `max_steps`"),
-        (lambda run: detect(None, "x"), "`pretrained_feature_extractor` is missing"),
+        (lambda run: detect(None, "x"), "`weights` is None: give a run, an encoder"),
     ],
 )
 def test_functions_refuse_by_the_arguments_name(call, reason):

@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from tiny import only
 
-from solo_hcsc import load_encoder, load_tree, open_run
+from solo_hcsc import embed, load_encoder, load_tree, open_run
 from solo_hcsc.errors import UserError
 from solo_hcsc.hcsc.hierarchy import KIND, Hierarchy
 from solo_hcsc.hcsc.tree_buffers import TreeBuffers
@@ -48,6 +49,19 @@ def test_crop_size_that_no_image_has_is_refused(size, kind, untrained, tmp_path)
         load_encoder(only(tmp_path, "x.*"), "resnet18")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("std", [0, 0, 0]), ("std", [1e-50, 1, 1]), ("mean", [float("nan"), 0, 0]), ("dataset", ["custom"])],
+    ids=str,
+)
+def test_settings_of_images_that_no_run_has_are_refused(name, value, untrained, tmp_path):
+    shutil.copy(untrained, tmp_path / "x.pth")
+    known = {"encoder": "resnet18", "dataset": "custom", "crop_size": [32], "mean": [0.5] * 3, "std": [0.2] * 3}
+    (tmp_path / "args.json").write_text(json.dumps(known | {name: value}))
+    with pytest.raises(UserError, match=rf"{name} is \[.*\], which no run writes; give `{name}`"):
+        embed(tmp_path / "x.pth", [Image.new("RGB", (40, 40))])
+
+
 def test_metadata_nested_without_end_are_refused(tmp_path):
     file = tmp_path / "x.safetensors"
     save_file({"x": torch.zeros(1)}, file, metadata=dict.fromkeys(("encoder", KIND), "[" * 100000))
@@ -61,13 +75,15 @@ def test_metadata_nested_without_end_are_refused(tmp_path):
 def changed(hcsc_run, tmp_path):
     """A copy of a run's newest checkpoint after a change of its tree's facts or of its args.json."""
 
-    def make(facts=None, flags=None):
+    def make(facts=None, flags=None, arrays=None):
         folder = tmp_path / "changed"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         newest = only(hcsc_run, "*ep=1.ckpt")
         content = torch.load(newest, weights_only=True)
         content["state_dict"]["coding._extra_state"]["tree"].update(facts or {})
+        for key, change in (arrays or {}).items():
+            content["state_dict"][f"coding.tree.{key}"] = change(content["state_dict"][f"coding.tree.{key}"])
         torch.save(content, folder / "x.ckpt")
         known = json.loads((hcsc_run / "args.json").read_text())
         (folder / "args.json").write_text(json.dumps(known | (flags or {})))
@@ -99,6 +115,18 @@ def test_checkpoint_whose_tree_is_text_is_named(changed):
     folder = changed(facts={"kept": "ab"})
     with pytest.raises(UserError, match=r"x.ckpt: does not fit its args.json, or is of an older version; its tree's"):
         load_tree(folder)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"parents_0": lambda parents: parents + 10**6}, "parents that are not in the level above"),
+        ({"prototypes_0": lambda prototypes: prototypes * torch.nan}, "NaN or infinite prototypes"),
+    ],
+)
+def test_checkpoint_whose_tree_is_none_is_named(arrays, reason, changed):
+    with pytest.raises(UserError, match=rf"x.ckpt: does not fit its args.json, .*; level 0 of the tree has {reason}"):
+        load_tree(changed(arrays=arrays))
 
 
 def test_unchanged_tree_is_loaded(changed):

@@ -156,7 +156,7 @@ def test_wide_vectors_are_narrowed_for_the_graph():
         ({"levels": (3, 3)}, r"`levels` \(3, 3\): give fewer clusters at each level"),
         ({"levels": (301,)}, r"`levels` \(301,\): give numbers of clusters from 1 to 300"),
         ({"levels": ()}, r"`levels` \(\)"),
-        ({"levels": (2.5,)}, r"`levels` \(2.5,\)"),
+        ({"levels": (2.5,)}, r"`levels` is \(2.5,\): give several whole numbers"),
         ({"builder": "average"}, "`builder` average: give auto, exact, graph, kmeans"),
         ({"keys": ["a"]}, "`keys` has 1 names and `vectors` 300 rows"),
         ({"power": 2}, "`power` 2"),

@@ -43,7 +43,8 @@ def run(argv: Sequence[str]) -> None:
     levels = np.transpose(found.clusters)  # type: ignore[arg-type]
     nodes = sum(len(np.unique(level)) for level in levels)
     took = clock(time.monotonic() - started)
-    print(f"{len(found)} images in {nodes} clusters, {size / 1e6:.1f} MB, {took}; open {folder / 'index.html'}")
+    clusters = f"{nodes} cluster{'s' * (nodes != 1)}"
+    print(f"{len(found)} images in {clusters}, {size / 1e6:.1f} MB, {took}; open {folder / 'index.html'}")
     lists = ", ".join(sorted(file.name for file in folder.glob("*.csv")))
     print(f"beside it: {lists}" + (f"; images sorted into {flags.sort_into}" if flags.sort_into else ""))
     tell_skipped(found.skipped, images)

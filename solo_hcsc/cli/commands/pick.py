@@ -26,15 +26,13 @@ def run(argv: Sequence[str]) -> None:
 
     import_faiss("pick clusters")
     opened = Run(files, flags.encoder, flags.encoder_args)
-    embedder = prepare(opened, source, flags, flags.split)
+    embedder = prepare(opened, source, flags, flags.split, tree=picks_from_run(opened, flags))
     places = files_to_hand_over(embedder, flags)
     already = read_labels(flags.already, embedder.images.paths, "already")
     images = len(embedder.images)
     left = images - len(already)
     if flags.budget > left:
         raise UserError(f"--budget {flags.budget}: there are only {left} images to choose from")
-    if picks_from_run(opened, flags):
-        embedder = prepare(opened, source, flags, flags.split, tree=True)
     found = compute(embedder, flags)
     labelled = [path for path in found.paths if path in already]
     clusters = None if flags.way == "farthest" else clusters_to_pick(found, flags, flags.budget + len(labelled))

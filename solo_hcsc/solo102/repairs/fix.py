@@ -9,7 +9,7 @@ FIXES, fixes, apply = _registry.all, _registry.of, _registry.apply
 
 
 def bare_method(cls: type, **settings: Any) -> Any:
-    """A real method with neutral settings, for the probes and for its encoder."""
+    """Make a real method with neutral settings, for the probes and for its encoder."""
     defaults: dict[str, Any] = {
         "encoder": "resnet18",
         "num_classes": 2,

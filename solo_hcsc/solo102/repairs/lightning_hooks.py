@@ -50,7 +50,7 @@ def _end_validation(self: Any) -> None:
 
 
 def _gathered(outputs: list[Any]) -> list[list[Any]]:
-    """Every process's outputs, on the CPU."""
+    """Gather every process's outputs, on the CPU."""
     shares: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(shares, move_data_to_device(outputs, torch.device("cpu")))
     return shares

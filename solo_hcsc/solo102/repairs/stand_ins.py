@@ -40,7 +40,7 @@ class LinearWarmupCosineAnnealingLR(LRScheduler):
 
 
 def strtobool(text: str) -> int:
-    """1 for a yes, 0 for a no, as distutils had it."""
+    """Return 1 for a yes, 0 for a no, as distutils had it."""
     answers = {"y": 1, "yes": 1, "t": 1, "true": 1, "on": 1, "1": 1}
     answers |= {"n": 0, "no": 0, "f": 0, "false": 0, "off": 0, "0": 0}
     try:
@@ -50,7 +50,7 @@ def strtobool(text: str) -> int:
 
 
 def install() -> None:
-    """Puts a stand-in where the real module does not import.
+    """Put a stand-in where the real module does not import.
 
     - `pl_bolts` (lightning-bolts 0.7.0, the last one, does not import on Lightning 2): solo takes one scheduler of it.
     - `distutils` (gone in Python 3.12 unless setuptools brings it): DINO reads its flags with `strtobool`.
@@ -69,7 +69,7 @@ _OPTIONAL = ("solo.utils.dali_dataloader", "solo.methods.dali", "solo.utils.auto
 
 
 def import_solo() -> None:
-    """Imports solo-learn without its optional parts, as if their packages were missing; each can be imported later."""
+    """Import solo-learn without its optional parts, as if their packages were missing; each can be imported later."""
     hidden = [name for name in _OPTIONAL if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -90,7 +90,7 @@ def _imports(name: str) -> bool:
 
 
 def _register(dotted_name: str, **contents: object) -> None:
-    """Enters a module and its parents into `sys.modules`."""
+    """Enter a module and its parents into `sys.modules`."""
     parts = dotted_name.split(".")
     parent: ModuleType | None = None
     for depth in range(1, len(parts) + 1):
