@@ -12,6 +12,7 @@ import numpy as np
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.trees.stored import stored
+from solo_hcsc.typed import typed
 
 LEAST_MARGIN = 0.25
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the features' mean variance over all directions
@@ -34,6 +35,7 @@ class Suspects:
     margins: np.ndarray
 
 
+@typed
 def find_mislabelled(vectors: Any, labels: Any = None, least: float = LEAST_MARGIN) -> Suspects:
     """Find the images whose label the others contradict, by features and labels alone.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from solo_hcsc.errors import ArgumentError
 from solo_hcsc.hcsc.vectors import as_numbers
+from solo_hcsc.typed import typed
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])")
@@ -89,6 +90,7 @@ def _words_in(path: str) -> list[str]:
     return list(dict.fromkeys(word.lower() for word in words))
 
 
+@typed
 def name_clusters(
     clusters: np.ndarray | Sequence[int], paths: Sequence[str], labels: Sequence[str | None] | None = None
 ) -> dict[int, str]:

@@ -20,6 +20,7 @@ from solo_hcsc.files import folder_written_whole
 from solo_hcsc.hcsc.vectors import as_numbers
 from solo_hcsc.progress import watch
 from solo_hcsc.trees.names import SORT_BY
+from solo_hcsc.typed import typed
 
 LIST = "sorted.csv"  # in the folder: what is where
 HEAD = ["path", "sorted_as"]
@@ -29,6 +30,7 @@ _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*…]+')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # of Windows
 
 
+@typed
 def sort_into(
     folder: str | os.PathLike[str],
     files: Sequence[str | os.PathLike[str]],
