@@ -201,7 +201,7 @@ def load_encoder(
         encoder: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the
             weights are those of a ResNet-18 or ResNet-50.
         crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
-        encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
+        encoder_args: settings of a `timm/NAME`, each as `key=value`, for a checkpoint without args.json.
         mean: of each colour, by which `transform` normalises; the run's own if not given, or ImageNet's.
         std: of each colour; the same.
 

@@ -138,7 +138,9 @@ KNN = _of_checkpoint(
     {
         "data": (Setting("data_format", data_format, "image_folder", None, HIDDEN),),
         "KNN": (
-            Setting("k", int, [10, 20, 100, 200], ONE, "neighbours to try; the best is reported"),
+            Setting(
+                "k", int, [10, 20, 100, 200], ONE, "neighbours to try, as far as there are images; the best is reported"
+            ),
             Setting("temperature", float, [0.07], POSITIVE, f"of the votes' weights (cosine); {_SEVERAL}"),
             Setting("distance_function", ("cosine", "euclidean"), ["cosine"], None, f"between features; {_SEVERAL}"),
         ),

@@ -79,7 +79,7 @@ def knn_of_run(
     encoder, heads = frozen.encoder, {kind: frozen.head(kind) for kind in settings.features}
     train_set, val_set = sets(source, evaluation_transforms(source)[1])
     images, queries, classes = len(train_set), len(val_set), classes_of(train_set)  # type: ignore[arg-type]
-    neighbours.check_ks(settings.k, images)
+    ks = _neighbours(settings, images)
     names = {kind: name if kind == "backbone" else f"{name}-{kind}" for kind in heads}
     places = {kind: result_file(encoder.checkpoint, names[kind], source) for kind in heads}
     say(encoder.taken)
@@ -89,12 +89,12 @@ def knn_of_run(
     )
     both = frozen.of(train_set, loading, "bank"), frozen.of(val_set, loading, "queries")
     skipped, (images, queries) = both[0].skipped + both[1].skipped, (len(one.y) for one in both)
-    neighbours.check_ks(settings.k, images, " that can be read")
+    neighbours.check_ks(ks, images, " that can be read")
     data = describe_data(source, classes, skipped, train=images, val=queries)
     results, lines = {}, []
     for kind, head in heads.items():
         seen = (Labelled(one.x.numpy(), one.y.numpy(), classes) for one in map(head, both))
-        result = function(*seen, settings.k, settings.temperature, settings.distance_function)
+        result = function(*seen, ks, settings.temperature, settings.distance_function)
         other = [*result.settings["deviations"], *(["features"] if kind != "backbone" else [])]
         own = {**result.settings, "features": kind, "deviations": other}
         seconds = time.monotonic() - started
@@ -105,6 +105,17 @@ def knn_of_run(
         lines += [f"{kind} features:"] * (len(heads) > 1) + [result.table()]
         lines += [f"best: {result.metrics['acc1']:.2f} % of {queries} images, with {way}; result in {places[kind]}"]
     return Judged(results, lines, skipped, images + queries + len(skipped))
+
+
+def _neighbours(settings: Settings, images: int) -> list[int]:
+    """Return the numbers of neighbours to try: those that were asked for, or those that so many images have."""
+    if "k" in settings.typed:
+        neighbours.check_ks(settings.k, images)
+        return settings.k
+    ks = [k for k in settings.k if k <= images] or [1]
+    if ks != settings.k:
+        say(f"`k` {' '.join(map(str, ks))}: there are only {images} training images")
+    return ks
 
 
 def clustering_of_run(

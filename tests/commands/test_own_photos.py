@@ -95,6 +95,13 @@ def test_size_of_the_tree_follows_the_images(images, tmp_path, capsys):
     assert recorded(tmp_path)["num_prototypes"] == recorded(tmp_path)["hcsc_options"]["num_prototypes"] == [2]
 
 
+def test_numbers_of_neighbours_follow_the_images(hcsc_run, capsys):
+    run_here("knn", "--pretrained_feature_extractor", hcsc_run, "--num_workers", 0, "--accelerator", "cpu")
+    out = capsys.readouterr().out
+    assert "--k 10 20: there are only 36 training images" in out
+    assert "top-1 %" in out
+
+
 def test_too_many_prototypes_are_told(custom, tmp_path, capsys):
     flags = [*custom, *SMALL, *HCSC, "--num_prototypes", 12, 4, "--max_epochs", 2, "--checkpoint_dir", tmp_path]
     run_here("pretrain", *flags)

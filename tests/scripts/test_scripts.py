@@ -21,13 +21,13 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.evaluation.features import extract
-from solo_hcsc.evaluation.knn import accuracies
 from solo_hcsc.hcsc.options import options_in
 from solo_hcsc.settings import take
 from solo_hcsc.solo102 import BaseMethod
 from solo_hcsc.solo102.repairs.fix import bare_method
 from solo_hcsc.study.study import check_alike
 from solo_hcsc.study.tables import TABLES, chosen_rows
+from solo_hcsc.trees.votes import knn_accuracies
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
 SCRIPTS = sorted(path for path in (ROOT / "scripts" / "pretrain").rglob("*.sh") if path.name not in LAUNCHERS)
@@ -168,7 +168,7 @@ def knn_accuracy(encoder: torch.nn.Module, digits: Path, k: int) -> float:
     bank, queries = (
         extract(encoder.eval(), images, loading, "", cpu) for images in evaluation_sets(source, transform, transform)
     )
-    return accuracies(bank, queries, [k], 0.07, "cosine")[0][1]
+    return knn_accuracies(bank.x, bank.y, queries.x, queries.y, [k])[k][0]
 
 
 def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_path):

@@ -54,7 +54,7 @@ def parse(argv: Sequence[str]) -> tuple[Settings, list[str]]:
         "--against",
         type=int,
         metavar="N",
-        help="the row that the others are seen against, from 1; if not given, the one without the tree in tree and "
+        help="the row that the others are compared with, from 1; if not given, the one without the tree in tree and "
         "ceiling, and the one with the flags as given in the other tables",
     )
     add_study_flags(parser)
