@@ -32,7 +32,7 @@ def ablate(
     """Pretrain HCSC in the forms of one of the paper's tables, evaluate each run, and return all figures.
 
     Args:
-        table: `components`, `levels`, `prototypes`, `choices`, `tree` or `ceiling`.
+        table: `components`, `levels`, `prototypes`, `choices`, `tree`, `ceiling` or `images`.
         data: a folder of images or the name of a data set.
         rows: numbers of the rows to run, from 1; all if not given.
         against: number of the row that the others are compared with.
