@@ -1,7 +1,8 @@
 # CPU:  docker build -t solo_hcsc .
 #       docker run --rm -v "$PWD:/data" solo_hcsc explore /data/photos --out /data/page
-# CUDA: docker build -t solo_hcsc:cuda --build-arg FAISS=gpu --build-arg EXTRAS=report,tables,fast,dali .
+# CUDA: docker build -t solo_hcsc:cuda --build-arg FAISS=gpu --build-arg EXTRAS=report,tables,weights,fast,dali .
 #       docker run --rm --gpus all --shm-size 8g -v "$PWD:/data" solo_hcsc:cuda pretrain --data_dir /data/photos
+# It runs as user 1000; for files of your own user add --user "$(id -u)" -e HOME=/tmp.
 # PyTorch's wheels bring CUDA's libraries, so that both start from the same image; the host needs NVIDIA's driver and its
 # container toolkit. TORCH_INDEX names another index for torch and torchvision, such as PyTorch's own for CPUs, whose
 # wheels are a tenth of the size.
@@ -9,7 +10,7 @@ ARG PYTHON=3.12
 FROM python:${PYTHON}-slim
 
 ARG FAISS=cpu
-ARG EXTRAS=report,tables
+ARG EXTRAS=report,tables,weights
 ARG TORCH_INDEX=""
 
 COPY . /source

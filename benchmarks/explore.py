@@ -23,6 +23,8 @@ from solo_hcsc.encoders.embedding import Embeddings, _place
 from solo_hcsc.hcsc.hierarchy import build_hierarchy
 from solo_hcsc.hcsc.options import Options
 from solo_hcsc.report.explore import write_page
+from solo_hcsc.report.findings import Findings
+from solo_hcsc.trees.mislabelled import find_mislabelled
 
 FIRST = "performance.getEntriesByName('first-picture')[0]?.startTime"
 # Goes from node to node by the address, as a click does, and returns the milliseconds between frames.
@@ -101,7 +103,9 @@ def make(folder: Path, images: int, prototypes: tuple[int, ...], args: Any) -> t
     found = Embeddings(paths, np.empty((images, 0)), groups, classes, places.clusters, places.similarities, outliers)
     folder.mkdir()
     started = time.perf_counter()
-    write_page(folder, found, Repeated(args.data_dir, images), Loading(batch_size=256, num_workers=2), "Benchmark")
+    findings = Findings(None, np.flatnonzero(outliers), np.ones(outliers.sum()), find_mislabelled(vectors, groups))
+    loading = Loading(batch_size=256, num_workers=2)
+    write_page(folder, found, Repeated(args.data_dir, images), loading, "Benchmark", findings)
     seconds = time.perf_counter() - started
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return f"{folder.as_uri()}/index.html", size, seconds

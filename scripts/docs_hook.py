@@ -24,7 +24,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Write links for the site, where docs/ and the repository's root are one folder."""
+    """Write links for the site, where docs/ and the repository's root are one folder; the front page has the width."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]
     site = page.file.src_uri
     source = site if site in PAGES else f"docs/{site}"
 

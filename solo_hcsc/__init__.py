@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from solo_hcsc.trees.duplicates import find_duplicates
     from solo_hcsc.trees.handover import Chosen, hand_over
     from solo_hcsc.trees.label_files import read_labels
+    from solo_hcsc.trees.mislabelled import find_mislabelled
+    from solo_hcsc.trees.naming import name_clusters
     from solo_hcsc.trees.outliers import find_outliers
     from solo_hcsc.trees.picking import Pick, Picks, pick
+    from solo_hcsc.trees.sorting import sort_into
     from solo_hcsc.trees.spreading import Spread, spread
     from solo_hcsc.trees.tree import Tree
 
@@ -98,6 +101,7 @@ __all__ = [
     "fewlabels",
     "find_duplicates",
     "find_flaws",
+    "find_mislabelled",
     "find_outliers",
     "hand_over",
     "index_shards",
@@ -106,6 +110,7 @@ __all__ = [
     "linear_on_images",
     "load_encoder",
     "load_tree",
+    "name_clusters",
     "open_run",
     "pack",
     "pick",
@@ -114,6 +119,7 @@ __all__ = [
     "rankme",
     "read_labels",
     "semisup",
+    "sort_into",
     "spread",
     "uniformity",
     "voc",
@@ -149,6 +155,9 @@ _ROOMS = {
     "data.flaws": ("find_flaws",),
     "trees.duplicates": ("find_duplicates",),
     "trees.outliers": ("find_outliers",),
+    "trees.mislabelled": ("find_mislabelled",),
+    "trees.naming": ("name_clusters",),
+    "trees.sorting": ("sort_into",),
     "training.adapt": ("adapt",),
     "training.pretraining": ("pretrain",),
     "trees.label_files": ("read_labels",),

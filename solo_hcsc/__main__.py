@@ -27,45 +27,45 @@ READER_GONE = 141  # the exit code that a shell gives to what SIGPIPE ended
 COMMANDS = {
     "train": {
         "pretrain": "train an encoder with HCSC or any method of solo-learn",
-        "adapt": "go on from given weights on your own images, in seconds, and never end below them",
+        "adapt": "fit given weights to your own images in seconds; keeps whichever features are better",
     },
     "evaluate": {
-        "knn": "KNN accuracy of a frozen encoder; trains nothing",
-        "linear": "a linear classifier on a frozen encoder",
+        "knn": "measure the KNN accuracy of a frozen encoder",
+        "linear": "train a linear classifier on a frozen encoder",
         "semisup": "fine-tune an encoder on few labels",
-        "clustering": "agreement of clusters, and of HCSC's own tree, with labels",
-        "zeroshot": "KNN accuracy on another data set than that of pretraining",
-        "voc": "a linear classifier for PASCAL VOC 2007",
-        "places": "a linear classifier for Places205",
-        "detect": "a detector for PASCAL VOC or COCO that starts from an encoder",
-        "fewlabels": "accuracy with few labels, of picked images and of random ones",
-        "summary": "all results below a folder in one table, with the paper's figures",
+        "clustering": "compare clusters, and HCSC's own tree, with labels",
+        "zeroshot": "measure KNN accuracy on another data set than that of pretraining",
+        "voc": "train a linear classifier for PASCAL VOC 2007",
+        "places": "train a linear classifier for Places205",
+        "detect": "train a detector for PASCAL VOC or COCO from an encoder",
+        "fewlabels": "measure the accuracy with few labels, of picked and of random images",
+        "summary": "put all results below a folder in one table, with the paper's figures",
     },
     "compare": {
-        "compare": "several methods side by side, over seeds, with a report",
-        "ablate": "the rows of the paper's ablation and sensitivity tables, with a report",
-        "report": "the page of a comparison or an ablation, made anew",
+        "compare": "run several methods side by side, over seeds, and write a report",
+        "ablate": "run the paper's ablation and sensitivity tables, and write a report",
+        "report": "write the page of a comparison or an ablation again",
     },
     "look inside": {
-        "explore": "a page to walk through a tree of any images, which opens by double click",
-        "tree": "a tree of any images, in a folder that other commands take in place of a run",
-        "analyse": "pictures of a run's prototypes, left-out negatives and features",
+        "explore": "write a page with the tree of any images, which opens by double click",
+        "tree": "build a tree of any images, which other commands take in place of a run",
+        "analyse": "draw a run's prototypes, left-out negatives and features",
     },
     "prepare": {
-        "check": "leaks between splits, duplicates, wrong and broken files of a folder of images",
-        "curate": "a part of the images to train on, even over a tree, without duplicates and broken ones",
+        "check": "find leaks between splits, duplicates, conflicting labels and broken files",
+        "curate": "choose images to train on: even over a tree, without duplicates and broken files",
     },
     "use": {
-        "export": "an encoder as a file for timm, torchvision, ONNX or detectron2, with a model card",
-        "embed": "a table of images: path, label, embedding, clusters, neighbours, place in a map",
-        "pick": "the images worth labelling first, with the reason for each",
-        "spread": "from few labels to labels of all images, with confidences",
+        "export": "write an encoder for timm, torchvision, ONNX, detectron2 or the Hugging Face hub",
+        "embed": "write a table of images: path, label, embedding, clusters, neighbours, place in a map",
+        "pick": "choose the images worth labelling first",
+        "spread": "label all images from few labels, with confidences",
     },
     "solo-learn 1.0.6": {"solo": "run a script of its checkout, such as main_knn.py, with HCSC among its methods"},
     "data": {
-        "digits": "write the embedded data set, handwritten digits, as folders of images",
-        "pack": "a folder of images as shards: tar files with an index, for millions of images",
-        "index": "the index of shards that others wrote",
+        "digits": "write handwritten digits as folders of images",
+        "pack": "pack a folder of images into shards: tar files with an index, for millions of images",
+        "index": "index shards that others wrote",
     },
 }
 EXTRAS = {  # of setup.cfg, and the commands that need them
@@ -149,7 +149,7 @@ def known() -> list[str]:
 
 def overview() -> str:
     """Return all commands in groups, with a line each, or several on a narrow terminal."""
-    lines = ["usage: solo-hcsc COMMAND [flags]", "", "HCSC and solo-learn's methods: train, evaluate, compare."]
+    lines = ["usage: solo-hcsc COMMAND [flags]", "", "Trees of your images, and HCSC among solo-learn's methods."]
     wrap = partial(textwrap.wrap, width=width(), subsequent_indent=" " * 14)
     for group, commands in COMMANDS.items():
         lines += ["", f"{group}:"]

@@ -146,21 +146,21 @@ def try_writing(file: Path, instead: str) -> None:
         raise UserError(f"{file}: is a folder, and the result goes there; remove it")
 
 
-def check_replaceable(folder: Path, is_earlier: Callable[[Path], bool]) -> None:
+def check_replaceable(folder: Path, is_earlier: Callable[[Path], bool], argument: str = "out") -> None:
     """Refuse a folder that has other files in it than those of an earlier run."""
     if folder.exists() and any(folder.iterdir()) and not is_earlier(folder):
-        raise UserError(f"`out` {folder.absolute()}: has other files in it; give a new or an empty folder")
+        raise UserError(f"`{argument}` {folder.absolute()}: has other files in it; give a new or an empty folder")
 
 
 @contextlib.contextmanager
-def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> Iterator[Path]:
-    """Hand out a folder for `out` that appears when all of it is written, in place of an earlier one.
+def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool], argument: str = "out") -> Iterator[Path]:
+    """Hand out a folder for an argument that appears when all of it is written, in place of an earlier one.
 
     It is written under the name that this hands out. What fails leaves neither that nor a parent that was new.
     `is_earlier`: whether a folder that is not empty is one that this may replace.
     """
     folder = folder.absolute()
-    check_replaceable(folder, is_earlier)
+    check_replaceable(folder, is_earlier, argument)
     new = [path for path in folder.parents if not path.exists()]
     part, old = _unfinished(folder), _unfinished(folder, "old")
     remove_abandoned(folder.parent, folder.name)
@@ -172,7 +172,7 @@ def folder_written_whole(folder: Path, is_earlier: Callable[[Path], bool]) -> It
         part.rename(folder)
     except OSError as error:
         raise UserError(
-            f"`out` {folder}: cannot be written ({error.strerror or error}); give another folder"
+            f"`{argument}` {folder}: cannot be written ({error.strerror or error}); give another folder"
         ) from error
     finally:
         if old.exists() and not folder.exists():

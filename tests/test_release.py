@@ -20,6 +20,11 @@ def test_citation_and_changelog_have_the_version():
     assert citation["version"] == solo_hcsc.__version__
     newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest.groups() == (solo_hcsc.__version__, str(citation["date-released"]))
+    assert f"version = {{{solo_hcsc.__version__}}}" in (ROOT / "README.md").read_text()
+
+
+def test_readme_is_read_in_one_go():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def test_tests_run_on_every_python_that_is_declared():

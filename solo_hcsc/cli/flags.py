@@ -75,9 +75,9 @@ class _AnyImages(Parser):
 
 
 _WHAT = (
-    "a run or a checkpoint of any method, weights of torchvision or timm, timm/NAME for those that timm downloads, a "
-    "folder that the command tree wrote, or a folder of images, for which the best weights at hand are taken; so they "
-    "are if only --data_dir is given"
+    "a run or a checkpoint of any method; weights of torchvision or timm; timm/NAME, which timm downloads; a folder "
+    "that the command tree wrote; or a folder of images. For a folder of images, or with --data_dir alone, the best "
+    "weights on this machine are taken"
 )
 
 

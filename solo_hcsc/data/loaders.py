@@ -70,7 +70,8 @@ def epoch_order(images: int, seed: int, epoch: int, rank: int, processes: int) -
     does not divide is left out.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, epoch))
-    return torch.randperm(images, generator=generator)[rank::processes][: images // processes]
+    order = torch.randperm(images, generator=generator)
+    return order[rank::processes][: images // processes].contiguous()  # of several processes no one keeps it whole
 
 
 class EpochSampler(DistributedSampler):
@@ -88,7 +89,7 @@ class EpochSampler(DistributedSampler):
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         images = len(self.dataset)  # type: ignore[arg-type]
         order = epoch_order(images, self.seed, self.epoch, *self._place())[self._skipped :]
-        return ((self.epoch, int(index)) for index in order)
+        return ((self.epoch, int(index)) for index in order.numpy())  # a tensor would make one of each at once
 
     def __len__(self) -> int:
         return len(self.dataset) // self._place()[1]  # type: ignore[arg-type]
@@ -130,9 +131,9 @@ class BalancedSampler(EpochSampler):
         order = draw(self.shares.weights.double().numpy(), self.shares.clusters.numpy(), generator)
         times = occurrences(order)
         own = slice(rank, len(order) // processes * processes, processes)
-        drawn = zip(order[own][self._skipped :].tolist(), times[own][self._skipped :].tolist(), strict=True)
+        drawn = zip(order[own][self._skipped :], times[own][self._skipped :], strict=True)
         # Another view of the image each time.
-        return ((self.epoch, index, time) if time else (self.epoch, index) for index, time in drawn)
+        return ((self.epoch, int(index), *([int(time)] if time else [])) for index, time in drawn)
 
 
 def occurrences(order: np.ndarray) -> np.ndarray:

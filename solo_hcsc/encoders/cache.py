@@ -33,6 +33,7 @@ KIND = "solo_hcsc.features"  # the entry of a block's metadata that says what th
 MOST_BYTES = 5 * 10**9  # of the default place; what was used longest ago goes first
 KEPT_SECONDS = 24 * 3600  # what was used since is never removed: another process may be at it
 _BLOCKS = "block-*.safetensors"
+_VALUES = 100  # of a name that are kept, the newest
 _ROWS_AT_MOST, _SECONDS_AT_MOST = 2048, 15.0  # of a block: what a kill may cost
 
 
@@ -74,6 +75,32 @@ def stamp_of(file: str) -> Stamp:
     except OSError:
         return Stamp(-1, -1)
     return Stamp(status.st_size, status.st_mtime_ns)
+
+
+def remembered(cache: Path | None, name: str, of: Sequence[str], compute: Callable[[], Any]) -> Any:
+    """Return what `compute` gives, a value of JSON, or what it gave before for the same facts.
+
+    Args:
+        cache: the folder of a cache; None for none.
+        name: what it is, such as `places`.
+        of: texts that tell all that it depends on.
+        compute: computes it.
+    """
+    if cache is None:
+        return compute()
+    folder = cache / "values"
+    file = folder / f"{name}-{sha256(json.dumps([name, *of]).encode()).hexdigest()[:32]}.json"
+    with suppress(OSError, ValueError):  # it is not there, or was written by half: it is computed
+        return json.loads(file.read_text(encoding="utf-8"))
+    found = compute()
+    with suppress(OSError):  # a full disk costs time, no page
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as part:
+            part.write_text(json.dumps(found), encoding="utf-8")
+        kept = sorted(folder.glob(f"{name}-*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
+        for old in kept[_VALUES:]:
+            old.unlink(missing_ok=True)
+    return found
 
 
 class Store:

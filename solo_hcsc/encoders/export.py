@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import safetensors.torch
-import timm
 import torch
 import torchvision
 from torch import nn
@@ -22,7 +21,7 @@ from solo_hcsc.encoders.adapter import Adapted
 from solo_hcsc.encoders.formats import HUB
 from solo_hcsc.encoders.hub import CONFIG, config_text
 from solo_hcsc.encoders.loading import Encoder
-from solo_hcsc.encoders.make import as_timm
+from solo_hcsc.encoders.make import as_timm, timm
 from solo_hcsc.errors import MissingPackage, UserError, on_one_line
 from solo_hcsc.quiet import muted
 
@@ -139,7 +138,7 @@ def export(given: Exportable, kind: str, suffix: str) -> Exported:
 
 def _timm(given: Exportable, suffix: str) -> Exported:
     name, settings = as_timm(given.encoder.name, given.encoder.settings)
-    model = timm.create_model(name, num_classes=0, **settings)
+    model = timm().create_model(name, num_classes=0, **settings)
     if not given.equals(_with_stem_of(given, model)):
         raise UserError(f"`format` timm: timm's {name} is not this {given.encoder.name}; take safetensors or onnx")
     arguments = ", ".join([repr(name), "num_classes=0", *(f"{key}={value!r}" for key, value in settings.items())])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import timm
 import torch
 from PIL import Image
 from torch import nn
@@ -31,6 +30,7 @@ from solo_hcsc.encoders.make import (
     tf_twin,
     timm_colours,
     timm_settings,
+    timm_side,
     timm_weights,
 )
 from solo_hcsc.encoders.names import ENCODERS, TIMM
@@ -90,8 +90,7 @@ class Encoder:
             **settings: further arguments of `timm.create_model`.
         """
         name = f"{TIMM}{name.removeprefix(TIMM)}"
-        config = timm.get_pretrained_cfg(name.removeprefix(TIMM))
-        size = crop_size or (224 if config is None else config.input_size[-1])
+        size = crop_size or timm_side(name)
         settings = timm_settings(name, settings, [size])
         module, taken = make_encoder(name, settings), f"encoder: {name} with random weights"
         if pretrained:
@@ -201,7 +200,7 @@ def load_encoder(
         encoder: its architecture. It may be left out where the run's args.json is beside the checkpoint, or the
             weights are those of a ResNet-18 or ResNet-50.
         crop_size: side of the images in pixels, which a ViT is made for; the run's own if not given.
-        encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
+        encoder_args: settings of a `timm/NAME`, each as `key=value`, for a checkpoint without args.json.
         mean: of each colour, by which `transform` normalises; the run's own if not given, or ImageNet's.
         std: of each colour; the same.
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-import timm
 import torch
 from torch import nn
 from torchvision.models import get_model
@@ -22,6 +21,11 @@ _SIZES: tuple[Callable[[int], dict[str, Any]], ...] = (
     lambda size: {},
 )
 _SOLO_LEARNS = tuple(name for name in ENCODERS if not name.startswith("resnet"))  # which it registers with timm
+
+
+def timm() -> Any:
+    """Return timm, which takes a second to import and which solo-learn's ResNets do without."""
+    return import_module("timm")
 
 
 def make_encoder(name: str, settings: Mapping[str, Any]) -> nn.Module:
@@ -63,7 +67,7 @@ def _resnet(name: str, small: bool, settings: Mapping[str, Any]) -> nn.Module:
 
 def timm_encoder(name: str, **settings: Any) -> nn.Module:
     """Make one of timm's models without its classifier."""
-    model = timm.create_model(name.removeprefix(TIMM), num_classes=0, **settings)
+    model = timm().create_model(name.removeprefix(TIMM), num_classes=0, **settings)
     # solo-learn takes the width of its projectors from here; timm's own may be that of the layer below the last one.
     model.num_features = getattr(model, "head_hidden_size", None) or model.num_features
     return model
@@ -75,9 +79,10 @@ def timm_settings(name: str, given: Mapping[str, Any], sizes: Sequence[int]) -> 
     The model is tried on torch's meta device, which computes shapes only: neither weights nor data are needed.
     """
     short = name.removeprefix(TIMM)
-    if not timm.is_model(short) or short in _SOLO_LEARNS:
-        near = nearest(short.partition(".")[0], sorted({*timm.list_models()} - {*_SOLO_LEARNS}), TIMM)
-        raise UserError(f"`encoder` {name}: timm {timm.__version__} has no such model; {near or 'see its list_models'}")
+    if not timm().is_model(short) or short in _SOLO_LEARNS:
+        near = nearest(short.partition(".")[0], sorted({*timm().list_models()} - {*_SOLO_LEARNS}), TIMM)
+        told = near or "see its list_models"
+        raise UserError(f"`encoder` {name}: timm {timm().__version__} has no such model; {told}")
     if refused := [key for key in NOT_TAKEN if key in given]:
         raise UserError(f"`encoder_args` {refused[0]}: not taken; `init_weights` gives an encoder its weights")
     why_not, unmade = "", ""
@@ -132,25 +137,31 @@ def timm_weights(name: str, start: str = "", instead: str = "give a file of them
     `start`, `instead`: the beginning of a message that there are none, and what to do about it.
     """
     short = name.removeprefix(TIMM)
-    if not timm.is_model_pretrained(short):
-        raise UserError(f"{start}timm {timm.__version__} has no weights of {short}; {instead}")
+    if not timm().is_model_pretrained(short):
+        raise UserError(f"{start}timm {timm().__version__} has no weights of {short}; {instead}")
     try:
-        return dict(timm.create_model(short, pretrained=True).state_dict())
+        return dict(timm().create_model(short, pretrained=True).state_dict())
     except Exception as error:  # of the hub's client, of the network below it, or of a broken cache
         reason = _first_line(error)
         raise UserError(f"{start}the weights of {short} cannot be fetched ({reason}); {instead}") from error
 
 
+def timm_side(name: str) -> int:
+    """Return the side in pixels of the images that a model of timm's was made for."""
+    config = timm().get_pretrained_cfg(name.removeprefix(TIMM))
+    return 224 if config is None else int(config.input_size[-1])
+
+
 def timm_colours(name: str) -> dict[str, tuple[float, ...]]:
     """Return the mean and std with which timm's own weights of a model were trained."""
-    config = timm.get_pretrained_cfg(name.removeprefix(TIMM))
+    config = timm().get_pretrained_cfg(name.removeprefix(TIMM))
     return {} if config is None else {"mean": tuple(config.mean), "std": tuple(config.std)}
 
 
 def tf_twin(name: str) -> str | None:
     """Return timm's model of the same weights with TensorFlow's padding and batch norm, as `timm/NAME`, or None."""
     twin = f"tf_{name.removeprefix(TIMM)}"
-    return f"{TIMM}{twin}" if name.startswith(TIMM) and timm.is_model(twin) else None
+    return f"{TIMM}{twin}" if name.startswith(TIMM) and timm().is_model(twin) else None
 
 
 def adapted(model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:

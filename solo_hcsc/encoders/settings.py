@@ -53,8 +53,8 @@ ENCODER = (
 )
 # Of weights whose encoder may be told by an args.json beside them.
 FOREIGN = (
-    Setting("encoder", encoder, None, None, "architecture, where no args.json tells it"),
-    Setting("encoder_args", key_value, [], None, f"{_ARGS}; where no args.json tells them"),
+    Setting("encoder", encoder, None, None, "architecture of a checkpoint without args.json"),
+    Setting("encoder_args", key_value, [], None, f"{_ARGS}; for a checkpoint without args.json"),
 )
 _FEATURES = "the encoder's features, or what the method's projector makes of them"
 # Of what embeds images: the encoder and where it computes, and which images it reads.

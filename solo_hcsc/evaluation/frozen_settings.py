@@ -31,7 +31,7 @@ from solo_hcsc.settings import (
 )
 from solo_hcsc.training.settings import wandb
 from solo_hcsc.trees.label_files import check_place
-from solo_hcsc.trees.names import FORMATS, LEAF_WAYS, WAYS, check_list_name
+from solo_hcsc.trees.names import FORMATS, LEAF_WAYS, SORT_BY, WAYS, check_list_name
 
 FEWEST_TO_ANALYSE = 10  # images of which a map says anything
 MOST_QUERIES = 12  # that a picture has room for
@@ -82,6 +82,13 @@ _TREE = "whose clusters: the run's own tree, or one made of the features; auto: 
 _LEVELS = "numbers of clusters at each level, the most first, such as 100 30 10; from the images if not given"
 LEVELS = Setting("levels", int, None, ONE, _LEVELS, several=True)
 TREE = (Setting("tree", ("auto", "run", "features"), "auto", None, f"{_TREE} started from random weights"),)
+_SORTED = "a folder for the images, sorted into folders that are named after their clusters"
+_INTO = "into how many clusters; if not given, those of the tree's lowest level with at most 50"
+SORTING = (
+    Setting("sort_into", Path, None, None, _SORTED),
+    Setting("sort_by", SORT_BY, "link", None, "whether the sorted images are links or copies"),
+    Setting("sort_clusters", int, None, ONE, _INTO),
+)
 PICKING = (Setting("way", WAYS, "typical", None, _WHICH), *TREE)
 _LEAF = "which images of a cluster at the bottom of the tree: nearest to its centre, farthest from it, or random ones"
 _COPIES = (
@@ -194,6 +201,19 @@ def check_frozen(settings: Settings) -> None:
     if settings.dali:
         raise ArgumentError("`dali`: features are read with the default loader; leave it out")
     check_skipping(settings)
+
+
+def check_sorting(settings: Settings) -> None:
+    """Refuse sorting without a folder for it, and one that cannot be written or is that of the page."""
+    if settings.sort_into is None:
+        for name in ("sort_by", "sort_clusters"):
+            if name in settings.typed:
+                raise ArgumentError(f"`{name}` says how images are sorted: give `sort_into`, the folder for them, too")
+        return
+    check_folder_to_write(settings.sort_into, "`sort_into`")
+    one, other = settings.sort_into.resolve(), settings.out.resolve()
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise ArgumentError(f"`sort_into` {settings.sort_into}: is the folder of `out`, or in it; give another one")
 
 
 def check_features(settings: Settings) -> None:

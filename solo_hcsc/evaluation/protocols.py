@@ -59,7 +59,7 @@ CHECKPOINT = (
         "the checkpoint, or a folder whose newest one is taken: of any method, of MoCo or the authors' HCSC, or "
         "weights of torchvision or timm",
     ),
-    Setting("method", str, None, None, "what made the checkpoint, for the tables, where no args.json beside it tells"),
+    Setting("method", str, None, None, "method of a checkpoint without args.json, for the tables"),
 )
 
 

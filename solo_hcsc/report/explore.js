@@ -1,27 +1,58 @@
 "use strict";
 // The page of `solo-hcsc explore`. A node is a number: 0 is the root, then come the levels, the top one first. An image
-// is its place in the tree's order, so that every node's images are a range. The address holds the state.
+// is its place in the tree's order, so that every node's images are a range. A cut of the tree has one level instead of
+// its own ones. The address holds the state.
 (() => {
   const find = (id) => document.getElementById(id);
   const tree = JSON.parse(find("tree").textContent);
-  const { nodes, levels, classes, shortNames } = tree;
+  const { classes, shortNames } = tree;
   const labelled = classes.length > 0;
 
   // ---- the tree ----
 
   const commonest = tree.classSizes.indexOf(Math.max(...tree.classSizes));
   const known = tree.classSizes.reduce((sum, size) => sum + size, 0);
+  const purity = labelled ? Math.round((1000 * tree.classSizes[commonest]) / known) : 0;
   const root = {
-    level: levels + 1, number: 0, parent: -1, start: 0, size: tree.images, tightness: 0, medoid: 0,
-    commonest, purity: labelled ? Math.round((1000 * tree.classSizes[commonest]) / known) : 0,
+    number: 0, parent: -1, start: 0, size: tree.images, tightness: 0, medoid: 0, commonest, purity, name: "All images",
   };
-  for (const name in root) nodes[name].unshift(root[name]);
-  const count = nodes.level.length;
-  const children = Array.from({ length: count }, () => []);
-  for (let node = 1; node < count; node++) children[nodes.parent[node]].push(node);
-  for (const some of children) some.sort((a, b) => nodes.size[b] - nodes.size[a]);
-  const byAddress = new Map(nodes.level.map((level, node) => [`${level}.${nodes.number[node]}`, node]));
-  const firstOf = nodes.level.reduce((found, level, node) => ((found[level] ??= node), found), []);
+  const mostClusters = tree.merged ? tree.merged.rank.filter((rank) => rank === tree.images).length : 0;
+  let nodes = null; // columns
+  let levels = 0;
+  let count = 0;
+  let counted = []; // each node's place among the counts of classes
+  let children = [];
+  let byAddress = null;
+  let firstOf = null;
+  let spans = null; // of tightness at each level
+  let arranged = -1;
+
+  /** Take the tree's own levels, or cut it into so many clusters. */
+  function arrange(cut) {
+    if (cut === arranged) return;
+    arranged = cut;
+    const of = cut ? tree.merged : tree.nodes;
+    const all = of.start.map((_, i) => i);
+    const chosen = cut ? all.filter((i) => of.above[i] < cut && cut <= of.rank[i]) : all;
+    levels = cut ? 1 : tree.levels;
+    count = chosen.length + 1;
+    nodes = { level: [levels + 1, ...chosen.map((i) => of.level?.[i] ?? 1)] };
+    for (const name in root) nodes[name] = [root[name], ...chosen.map((i) => of[name]?.[i] ?? 0)];
+    if (cut) nodes.number = nodes.number.map((_, node) => Math.max(0, node - 1));
+    counted = [-1, ...chosen.map((i) => (cut ? tree.nodes.start.length + i : i))];
+    children = Array.from({ length: count }, () => []);
+    for (let node = 1; node < count; node++) children[nodes.parent[node]].push(node);
+    for (const some of children) some.sort((a, b) => nodes.size[b] - nodes.size[a]);
+    byAddress = new Map(nodes.level.map((level, node) => [address(node), node]));
+    firstOf = nodes.level.reduce((found, level, node) => ((found[level] ??= node), found), []);
+    spans = Array.from({ length: levels + 2 }, () => [1000, 0]);
+    for (let node = 1; node < count; node++) {
+      const span = spans[nodes.level[node]];
+      span[0] = Math.min(span[0], nodes.tightness[node]);
+      span[1] = Math.max(span[1], nodes.tightness[node]);
+    }
+  }
+
   const address = (node) => `${nodes.level[node]}.${nodes.number[node]}`;
   const endOf = (node) => nodes.start[node] + nodes.size[node];
   const isBottom = (node) => nodes.level[node] === 1;
@@ -44,13 +75,10 @@
   const cosine = (thousandths) => (thousandths / 1000).toFixed(2);
   const images = (many) => `${number(many)} image${many === 1 ? "" : "s"}`;
   const className = (label) => (label < 0 ? "no label" : shortNames[label]);
-  const place = (node) => (node ? `Level ${nodes.level[node]}, cluster ${nodes.number[node]}` : "The whole tree");
+  const levelName = (node) => (arranged ? `Cut into ${arranged}` : `Level ${nodes.level[node]}`);
+  const place = (node) => (node ? `${levelName(node)}, cluster ${nodes.number[node]}` : "The whole tree");
 
-  function nameOf(node) {
-    if (!node) return "All images";
-    if (nodes.commonest[node] < 0) return `Cluster ${address(node)}`;  // a number alone is that of a cluster on each level
-    return className(nodes.commonest[node]) + (nodes.purity[node] < 500 ? ", …" : "");
-  }
+  const nameOf = (node) => nodes.name[node] || `Cluster ${address(node)}`;
 
   function describe(node) {
     const parts = [place(node), images(nodes.size[node])];
@@ -108,7 +136,14 @@
 
   // ---- state ----
 
-  const TABS = ["images", "outliers", ...(labelled ? ["suspects"] : [])];
+  const TABS = {
+    images: ["Images", "Nearest to the centre first"],
+    clusters: ["Clusters", "By size"],
+    outliers: ["Outliers", "Unlike all others; the farthest first"],
+    ...(labelled && { suspects: ["Mislabelled?", "The label, and what the others suggest"] }),
+    ...(tree.duplicates && { duplicates: ["Duplicates", "The first of a group is the one to keep"] }),
+  };
+  const VIEWS = tree.places ? ["tiles", "map"] : ["tiles"];
   const COLOURS = labelled ? ["class", "purity", "tightness"] : ["tightness"];
   const wholeBelow = (text, end) => (/^\d+$/.test(text ?? "") && Number(text) < end ? Number(text) : -1);
   let state = null;
@@ -116,19 +151,27 @@
   function read() {
     const given = new URLSearchParams(location.hash.slice(1));
     const one = (name, allowed) => (allowed.includes(given.get(name)) ? given.get(name) : allowed[0]);
+    const cut = wholeBelow(given.get("cut"), mostClusters + 1);
+    arrange(cut > 1 ? cut : 0);
     return {
+      cut: arranged,
       node: byAddress.get(given.get("node")) ?? 0,
-      tab: one("tab", TABS),
+      tab: one("tab", Object.keys(TABS)),
+      view: one("view", VIEWS),
+      lasso: tree.places && /^(\d+\.\d+_){2,}\d+\.\d+$/.test(given.get("lasso") ?? "") ? given.get("lasso") : "",
       colour: one("colour", COLOURS),
       class: wholeBelow(given.get("class"), classes.length),
       image: wholeBelow(given.get("image"), tree.images),
     };
   }
 
-  function hashOf({ node, tab, colour, class: label, image }) {
+  function hashOf({ cut, node, tab, view: kind, lasso, colour, class: label, image }) {
     const given = new URLSearchParams();
+    if (cut) given.set("cut", cut);
     if (node) given.set("node", address(node));
-    if (tab !== TABS[0]) given.set("tab", tab);
+    if (tab !== "images") given.set("tab", tab);
+    if (kind !== VIEWS[0]) given.set("view", kind);
+    if (lasso) given.set("lasso", lasso);
     if (colour !== COLOURS[0]) given.set("colour", colour);
     if (label >= 0) given.set("class", label);
     if (image >= 0) given.set("image", image);
@@ -139,6 +182,7 @@
 
   function goUp() {
     if (state.image >= 0) go({ image: -1 });
+    else if (state.lasso) go({ lasso: "" });
     else if (state.node) go({ node: nodes.parent[state.node] });
   }
 
@@ -195,13 +239,6 @@
   function scaleColour(share) {
     const [from, to, along] = share < 0.5 ? [LOW, MIDDLE, share * 2] : [MIDDLE, HIGH, share * 2 - 1];
     return `rgb(${from.map((one, i) => Math.round(one + (to[i] - one) * along))})`;
-  }
-
-  const spans = Array.from({ length: levels + 2 }, () => [1000, 0]); // of tightness at each level
-  for (let node = 1; node < count; node++) {
-    const span = spans[nodes.level[node]];
-    span[0] = Math.min(span[0], nodes.tightness[node]);
-    span[1] = Math.max(span[1], nodes.tightness[node]);
   }
 
   function colourOf(node) {
@@ -325,7 +362,7 @@
   /** How much of a node is of the class that is asked for: 1 if none is. */
   function relevance(node) {
     if (state.class < 0) return 1;
-    const counts = arrived.get("classes")?.[node - 1];
+    const counts = arrived.get("classes")?.[counted[node]];
     if (!counts) return 1;
     for (let i = 0; i < counts.length; i += 2) if (counts[i] === state.class) return counts[i + 1] / nodes.size[node];
     return 0;
@@ -398,8 +435,10 @@
     const base = document.createElement("canvas");
     const scale = Math.min(2, devicePixelRatio || 1);
     [base.width, base.height] = [Math.round(w * scale), Math.round(h * scale)];
+    const made = { node, cut: state.cut, kind: state.view, base, scale, w, h };
+    if (state.view === "map") return { ...made, ...planeOf(node, w, h) };
     const tiles = isBottom(node) ? imageTiles(node, { w, h }) : clusterTiles(node, { x: 0, y: 0, w, h }, true);
-    return { node, tiles, base, scale, w, h };
+    return { ...made, tiles };
   }
 
   function drawView() {
@@ -407,6 +446,7 @@
     context.setTransform(view.scale, 0, 0, view.scale, 0, 0);
     context.clearRect(0, 0, view.w, view.h);
     const ink = style("--ink");
+    if (view.kind === "map") return drawPlane(context, ink);
     for (const tile of view.tiles) {
       if ("node" in tile) drawCluster(context, tile, ink);
       else drawImageTile(context, tile);
@@ -422,8 +462,11 @@
     screen.clearRect(0, 0, canvas.width, canvas.height);
     screen.drawImage(view.base, 0, 0);
     screen.setTransform(view.scale, 0, 0, view.scale, 0, 0);
-    const way = view.tiles.find((tile) => holdsImage(tile));
-    if (way) outline(way, style("--mark"), 4);
+    if (view.kind === "map") drawOver();
+    else {
+      const way = view.tiles.find((tile) => holdsImage(tile));
+      if (way) outline(way, style("--mark"), 4);
+    }
     if (view.tiles[chosen]) outline(view.tiles[chosen], style("--ink"), 3);
   }
 
@@ -463,6 +506,7 @@
   function zoomFrom(before) {
     if (zoom) cancelAnimationFrame(zoom);
     zoom = null;
+    if (before.kind === "map" || view.kind === "map" || before.cut !== view.cut) return compose();
     const down = tileOf(before, view.node);
     const up = tileOf(view, before.node);
     const tile = down ?? up;
@@ -495,11 +539,13 @@
 
   function showMap() {
     const before = view;
-    if (before && before.node === state.node) return redrawSoon();
-    chosen = -1;
+    const same = before && ["node", "cut"].every((name) => before[name] === state[name]) && before.kind === state.view;
+    if (same) return redrawSoon();
+    [chosen, near] = [-1, -1];
     view = makeView(state.node);
     drawView();
-    if (isBottom(state.node)) loadRange(nodes.start[state.node], endOf(state.node)).then(redrawSoon);
+    if (state.view === "map") load("places").then(rebuild);
+    else if (isBottom(state.node)) loadRange(nodes.start[state.node], endOf(state.node)).then(redrawSoon);
     if (before) zoomFrom(before);
     else compose();
   }
@@ -513,11 +559,174 @@
     compose();
   }
 
+  // ---- a map of single images in the plane: near ones are alike ----
+
+  let near = -1; // the image that the pointer is at
+  let drawn = []; // the lasso as it is being drawn, in the map's own coordinates
+  const MOST_PICTURES = 1200; // that are shown in place of dots
+
+  /** Where images are on the screen, and the names of clusters as tiles; what is in a cluster fills the view. */
+  function planeOf(node, w, h) {
+    const places = arrived.get("places");
+    if (!places) return { tiles: [] };
+    const [xs, ys] = places;
+    const [start, end] = [nodes.start[node], endOf(node)];
+    const side = Math.max(2, Math.min(40, Math.sqrt((w * h) / (end - start)) * (end - start > MOST_PICTURES ? 0.18 : 0.7)));
+    const ends = [xs, ys].map((values) => {
+      const own = values.slice(start, end).sort((a, b) => a - b);
+      const skip = node ? Math.floor(own.length / 50) : 0; // the few that are far from the others
+      return [own[skip], own[own.length - 1 - skip]];
+    });
+    const pad = 12 + side / 2;
+    const [sx, sy] = ends.map(([low, high], i) => ([w, h][i] - 2 * pad) / Math.max(high - low, 20));
+    const [x0, y0] = ends.map(([low, high], i) => [w, h][i] / 2 - ((low + high) / 2) * [sx, sy][i]);
+    const found = { start, end, side, put: (x, y) => [x * sx + x0, y * sy + y0], from: (x, y) => [(x - x0) / sx, (y - y0) / sy] };
+    return { ...found, tiles: names(node, found, w, h) };
+  }
+
+  const middleOf = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+
+  function names(node, { put }, w, h) {
+    const [xs, ys] = arrived.get("places");
+    const context = canvas.getContext("2d");
+    context.font = `600 12px ${FONT}`;
+    const tiles = [];
+    for (const child of children[node]) {
+      const range = [nodes.start[child], endOf(child)];
+      const [x, y] = put(middleOf(xs.slice(...range)), middleOf(ys.slice(...range)));
+      const wide = Math.min(150, context.measureText(nameOf(child)).width + 12);
+      const tile = { node: child, x: Math.min(w - wide - 2, Math.max(2, x - wide / 2)), y: Math.min(h - 22, Math.max(2, y - 10)), w: wide, h: 20 };
+      const free = (one) => tile.x > one.x + one.w || one.x > tile.x + tile.w || tile.y > one.y + one.h || one.y > tile.y + tile.h;
+      if (tiles.every(free) && tiles.length < 60) tiles.push(tile);
+    }
+    return tiles;
+  }
+
+  const pointColour = (node, i) => (labelled || !node ? colourOf(node) : `hsl(${(i * 137.5) % 360} 55% ${dark.matches ? 62 : 46}%)`);
+
+  function drawPlane(context, ink) {
+    if (!view.put) return;
+    const [xs, ys] = arrived.get("places");
+    const dot = (image, side) => {
+      const [x, y] = view.put(xs[image], ys[image]);
+      if (x > -side && y > -side && x < view.w + side && y < view.h + side) context.fillRect(x - side / 2, y - side / 2, side, side);
+    };
+    context.fillStyle = style("--line");
+    for (let image = 0; image < tree.images; image++) if (image < view.start || image >= view.end) dot(image, 3);
+    const parts = children[view.node].length ? children[view.node] : [view.node];
+    const small = view.end - view.start > MOST_PICTURES;
+    parts.forEach((part, i) => {
+      context.fillStyle = pointColour(part, i);
+      for (let image = nodes.start[part]; image < endOf(part); image++) {
+        context.globalAlpha = isChosen(image) ? 1 : 0.15;
+        if (small) dot(image, view.side);
+        else {
+          const [x, y] = view.put(xs[image], ys[image]);
+          const box = { x: x - view.side / 2, y: y - view.side / 2, w: view.side, h: view.side };
+          fillRound(context, { x: box.x - 2, y: box.y - 2, w: box.w + 4, h: box.h + 4 }, 4);
+          drawPicture(context, "images", image, box);
+        }
+      }
+    });
+    context.globalAlpha = 1;
+    context.font = `600 12px ${FONT}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const tile of view.tiles) {
+      context.globalAlpha = 0.82;
+      context.fillStyle = style("--paper");
+      fillRound(context, tile, 5);
+      context.globalAlpha = 1;
+      context.fillStyle = ink;
+      context.fillText(fitted(context, nameOf(tile.node), tile.w - 10), tile.x + tile.w / 2, tile.y + tile.h / 2 + 1);
+    }
+  }
+
+  /** What changes often: the lasso, the image that is open, and a picture of the one under the pointer. */
+  function drawOver() {
+    if (!view.put) return;
+    const line = drawn.length ? drawn : cornersOf(state.lasso);
+    if (line.length) {
+      screen.beginPath();
+      for (const corner of line) screen.lineTo(...view.put(...corner));
+      screen.closePath();
+      screen.strokeStyle = style("--accent");
+      screen.lineWidth = 2;
+      screen.stroke();
+      screen.globalAlpha = 0.12;
+      screen.fillStyle = style("--accent");
+      screen.fill();
+      screen.globalAlpha = 1;
+    }
+    const [xs, ys] = arrived.get("places");
+    for (const [image, colour] of [[near, "--ink"], [state.image, "--mark"]]) {
+      if (image < 0) continue;
+      const [x, y] = view.put(xs[image], ys[image]);
+      const box = { x: Math.min(view.w - 76, Math.max(4, x - 36)), y: y > 90 ? y - 84 : y + 12, w: 72, h: 72 };
+      outline({ x: x - 4, y: y - 4, w: 8, h: 8 }, style(colour), 2);
+      outline(box, style(colour), 2);
+      drawPicture(screen, "images", image, box);
+    }
+  }
+
+  const cornersOf = (lasso) => (lasso ? lasso.split("_").map((corner) => corner.split(".").map(Number)) : []);
+
+  /** Whether an image is in the lasso; if there is none, all are. */
+  function isChosen(image) {
+    const line = state.lasso ? cornersOfState() : [];
+    const places = arrived.get("places");
+    if (!line.length || !places) return true;
+    const [x, y] = [places[0][image], places[1][image]];
+    let inside = false;
+    for (let i = 0, j = line.length - 1; i < line.length; j = i++) {
+      const [[ax, ay], [bx, by]] = [line[i], line[j]];
+      if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
+    }
+    return inside;
+  }
+  let corners = { of: "", line: [] };
+  function cornersOfState() {
+    if (corners.of !== state.lasso) corners = { of: state.lasso, line: cornersOf(state.lasso) };
+    return corners.line;
+  }
+
+  function pointAt({ x, y }) {
+    if (!view.put) return -1;
+    const [xs, ys] = arrived.get("places");
+    let [best, least] = [-1, Math.max(14, view.side) ** 2];
+    for (let image = view.start; image < view.end; image++) {
+      const [px, py] = view.put(xs[image], ys[image]);
+      const far = (px - x) ** 2 + (py - y) ** 2;
+      if (far < least) [best, least] = [image, far];
+    }
+    return best;
+  }
+
+  function lassoTo(event) {
+    const { x, y } = onCanvas(event);
+    const corner = view.from(x, y).map((value) => Math.max(0, Math.round(value)));
+    const last = drawn[drawn.length - 1];
+    if (!last || Math.hypot(corner[0] - last[0], corner[1] - last[1]) >= 5) drawn.push(corner);
+    if (!zoom) compose();
+  }
+
+  function endLasso() {
+    const step = Math.ceil(drawn.length / 80);
+    const line = drawn.filter((_, i) => i % step === 0);
+    drawn = [];
+    if (line.length > 2) go({ lasso: line.map((corner) => corner.join(".")).join("_"), image: -1 });
+    else compose();
+  }
+
   // ---- pointer, touch and keyboard on the map ----
 
-  function tileAt(event) {
+  function onCanvas(event) {
     const box = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+
+  function tileAt(event) {
+    const { x, y } = onCanvas(event);
     return view.tiles.findIndex((one) => x >= one.x && x < one.x + one.w && y >= one.y && y < one.y + one.h);
   }
 
@@ -535,6 +744,25 @@
     if (!zoom) compose();
   }
 
+  /** Tell of the image under the pointer, where no name of a cluster is. */
+  function lookAt(event) {
+    const found = tileAt(event) < 0 ? pointAt(onCanvas(event)) : -1;
+    canvas.style.cursor = found < 0 && tileAt(event) < 0 ? "crosshair" : "pointer";
+    if (found === near) return;
+    near = found;
+    if (near < 0) tellTile(view.tiles[chosen]);
+    else Promise.all([load(blockOf(near))]).then(() => near >= 0 && tellTile({ image: near }));
+    if (!zoom) compose();
+  }
+
+  /** Go down where the pointer is. */
+  function openAt(event) {
+    if (view.kind !== "map" || tileAt(event) >= 0) return open(tileAt(event));
+    const image = pointAt(onCanvas(event));
+    const child = children[view.node].find((one) => nodes.start[one] <= image && image < endOf(one));
+    if (child) go({ node: child });
+  }
+
   function open(index) {
     const tile = view.tiles[index];
     if (!tile) return;
@@ -549,13 +777,30 @@
     const [a, b] = [...fingers.values()];
     return Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY);
   };
+  let pressed = null; // where a lasso may begin
+  let lassoed = false;
   canvas.addEventListener("pointerdown", (event) => {
+    lassoed = false;
+    if (view.kind === "map" && view.put && event.isPrimary && event.button === 0) {
+      pressed = event;
+      canvas.setPointerCapture(event.pointerId);
+    }
     if (event.pointerType !== "touch") return;
     if (!fingers.size) pinched = false;
     fingers.set(event.pointerId, event);
     if (fingers.size === 2) spread = distance();
   });
   canvas.addEventListener("pointermove", (event) => {
+    if (fingers.size > 1) [pressed, drawn] = [null, []];
+    if (pressed && event.pointerId === pressed.pointerId) {
+      if (!drawn.length && Math.hypot(event.clientX - pressed.clientX, event.clientY - pressed.clientY) < 8) return;
+      if (!drawn.length) lassoTo(pressed);
+      return lassoTo(event);
+    }
+    if (event.pointerType !== "touch" && view.kind === "map") {
+      choose(tileAt(event));
+      return lookAt(event);
+    }
     if (event.pointerType !== "touch") {
       canvas.style.cursor = tileAt(event) < 0 ? "default" : "pointer";
       return choose(tileAt(event));
@@ -567,17 +812,27 @@
     pinched = true;
     const [a, b] = [...fingers.values()];
     if (ratio < 1) goUp();
-    else open(tileAt({ clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 }));
+    else openAt({ clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 });
   });
   for (const kind of ["pointerup", "pointercancel"]) {
-    canvas.addEventListener(kind, (event) => fingers.delete(event.pointerId));
+    canvas.addEventListener(kind, (event) => {
+      fingers.delete(event.pointerId);
+      if (pressed?.pointerId !== event.pointerId) return;
+      pressed = null;
+      lassoed = drawn.length > 0;
+      if (lassoed) endLasso();
+    });
   }
   canvas.addEventListener("pointerleave", (event) => {
-    if (event.pointerType !== "touch") choose(-1);
+    if (event.pointerType === "touch") return;
+    near = -1;
+    choose(-1);
   });
   canvas.addEventListener("click", (event) => {
-    if (!pinched) open(tileAt(event));
-    pinched = false;
+    const image = view.kind === "map" && tileAt(event) < 0 ? pointAt(onCanvas(event)) : -1;
+    if (image >= 0 && !pinched && !lassoed) go({ image });
+    else if (!pinched && !lassoed) open(tileAt(event));
+    [pinched, lassoed] = [false, false];
   });
 
   let turned = 0;
@@ -588,7 +843,7 @@
     turned = Math.sign(turned) === Math.sign(event.deltaY) ? turned + event.deltaY : event.deltaY;
     if (Math.abs(turned) < 60) return;
     if (turned > 0) goUp();
-    else if (!isBottom(state.node)) open(tileAt(event));
+    else if (!isBottom(state.node)) openAt(event);
     [turned, rested] = [0, performance.now() + 500];
   }, { passive: false });
 
@@ -635,6 +890,7 @@
   }
 
   function showLegend() {
+    if (state.view === "map" && !labelled) return find("legend").replaceChildren();  // its colours tell clusters apart
     if (state.colour === "class") {
       const counts = countsOf(state.node);
       const chips = [];
@@ -654,7 +910,7 @@
   }
 
   function countsOf(node) {
-    if (node) return arrived.get("classes")?.[node - 1] ?? [];
+    if (node) return arrived.get("classes")?.[counted[node]] ?? [];
     return tree.classSizes.map((size, label) => [label, size]).sort((a, b) => b[1] - a[1]).flat();
   }
 
@@ -707,25 +963,17 @@
       const node = nodeOfImage(image, level);
       const current = node === state.node ? { "aria-current": "true" } : {};
       way.append(make("li", {}, link({ node }, { title: describe(node), ...current }, `${address(node)} ${nameOf(node)}`),
-        make("small", {}, cosine(facts.cosines[level - 1]))));
+        make("small", {}, cosine(cosineOf(facts, level)))));
     }
     text.append(way);
     card.append(text, link({ image: -1 }, { class: "close", "aria-label": "Close this image", title: "Close" }, "×"));
     return card;
   }
 
-  function atOrAfter(sorted, value) {
-    let [low, high] = [0, sorted.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (sorted[middle] < value) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
+  let far = null; // the outliers as a set
   function isOutlier(image) {
-    const outliers = arrived.get("outliers") ?? [];
-    return outliers[atOrAfter(outliers, image)] === image;
+    if (!far && arrived.has("outliers")) far = new Set(arrived.get("outliers"));
+    return far?.has(image) ?? false;
   }
   let suspectNumbers = null; // image to its place in the list
   function suspectOf(image) {
@@ -736,37 +984,48 @@
     return i === undefined ? null : { suggested: suspects[1][i], margin: suspects[2][i] };
   }
 
-  const within = (list, start, end) => list.slice(atOrAfter(list, start), atOrAfter(list, end));
-
-  /** What the panel lists: sections of images, all of which the button saves. */
+  /** What the panel lists: sections of images, or of clusters, all of which the button saves. */
   async function listing({ node, tab, class: label }) {
     const [start, end] = [nodes.start[node], endOf(node)];
-    const [outliers, suspects] = await Promise.all([load("outliers"), load("suspects")]);
+    const here = (image) => image >= start && image < end && isChosen(image);
     const ofClass = async (list) => {
       if (label < 0) return list;
       await (list.length > 500 ? loadRange(start, end) : Promise.all(list.map((image) => load(blockOf(image)))));
       return list.filter((image) => factsOf(image).label === label);
     };
-    const nearest = async (list, level, sign) => {
+    const nearest = async (list, level) => {
       if (level > levels) return list;
       await loadRange(start, end);
-      const cosines = new Map(list.map((image) => [image, factsOf(image).cosines[level - 1]]));
-      return list.sort((a, b) => sign * (cosines.get(b) - cosines.get(a)));
+      const cosines = new Map(list.map((image) => [image, cosineOf(factsOf(image), level)]));
+      return list.sort((a, b) => cosines.get(b) - cosines.get(a));
     };
-    if (tab === "suspects") {
-      return [{ title: "", items: await ofClass(suspects[0].filter((image) => image >= start && image < end)) }];
+    if (tab === "clusters") {
+      const some = children[node].length ? children[node] : node ? [node] : [];
+      const any = (one) => !state.lasso || range(nodes.start[one], endOf(one)).some(isChosen);
+      return [{ title: "", items: some.filter((one) => any(one) && relevance(one) > 0) }];
     }
-    const far = await ofClass(within(outliers, start, end));
-    if (tab === "outliers") return [{ title: "", items: await nearest(far, node ? nodes.level[node] : 1, -1) }];
-    const away = new Set(far);
-    const near = [];
-    for (let image = start; image < end; image++) if (!away.has(image)) near.push(image);
-    const level = nodes.level[node];
-    const kept = await ofClass(label < 0 ? near : near.filter((image) => !isOutlier(image)));
+    if (tab === "suspects") return [{ title: "", items: await ofClass((await load("suspects"))[0].filter(here)) }];
+    const outliers = (await load("outliers")).filter(here);
+    if (tab === "outliers") return [{ title: "", items: await ofClass(outliers) }];
+    if (tab === "duplicates") return duplicatesIn(await load("duplicates"), here, label);
+    const kept = await ofClass(range(start, end).filter((image) => isChosen(image) && !isOutlier(image)));
+    const away = await ofClass(outliers);
     return [
-      { title: "", items: await nearest(kept, level, 1) },
-      { title: `Outliers (${number(far.length)})`, items: await nearest(far, level, 1) },
+      { title: "", items: await nearest(kept, nodes.level[node]) },
+      { title: `Outliers (${number(away.length)})`, items: away },
     ].filter((section) => section.items.length);
+  }
+
+  const range = (start, end) => Array.from({ length: end - start }, (_, i) => start + i);
+  const cosineOf = (facts, level) => facts.cosines[arranged ? 0 : level - 1]; // a cut has none of its own
+
+  async function duplicatesIn(groups, here, label) {
+    let found = groups.filter(([, ...some]) => some.some(here));
+    if (label >= 0) {
+      await Promise.all(found.flat().filter((one) => one !== true && one !== false).map((image) => load(blockOf(image))));
+      found = found.filter(([, ...some]) => some.some((image) => factsOf(image).label === label));
+    }
+    return found.map(([exact, ...items]) => ({ exact, items, title: `${items.length} ${exact ? "equal files" : "alike"}` }));
   }
 
   let sections = [];
@@ -776,29 +1035,34 @@
     const { node, tab } = state;
     const scroller = find("scroller");
     find("save").disabled = true;
-    const [outliers, suspects] = await Promise.all([load("outliers"), load("suspects")]);
+    const [outliers, suspects, groups] = await Promise.all(["outliers", "suspects", "duplicates", "classes"].map(load));
+    if (state.view === "map" || state.lasso) await load("places");
     if (ask !== asked) return;
-    const [start, end] = [nodes.start[node], endOf(node)];
+    const here = (image) => image >= nodes.start[node] && image < endOf(node);
     const sizes = {
       images: nodes.size[node],
-      outliers: within(outliers, start, end).length,
-      suspects: suspects[0].filter((image) => image >= start && image < end).length,
+      clusters: children[node].length,
+      outliers: outliers.filter(here).length,
+      suspects: suspects[0].filter(here).length,
+      duplicates: groups.filter(([, ...some]) => some.some(here)).length,
     };
-    const titles = { images: "Images", outliers: "Outliers", suspects: "Mislabelled?" };
-    find("tabs").replaceChildren(...TABS.map((name) => link({ tab: name },
-      { role: "tab", "aria-selected": name === tab, id: `tab-${name}` }, titles[name], make("small", {}, number(sizes[name])))));
+    find("tabs").replaceChildren(...Object.entries(TABS).map(([name, [title]]) => link({ tab: name },
+      { role: "tab", "aria-selected": name === tab, id: `tab-${name}` }, title, make("small", {}, number(sizes[name])))));
+    find("hint").textContent = tab === "images" && !node ? "In the order of the tree" : TABS[tab][1];
     const found = await listing(state);
     if (ask !== asked) return;
     sections = found;
     const many = sections.reduce((sum, section) => sum + section.items.length, 0);
-    const filter = find("filter");
-    filter.hidden = state.class < 0;
+    const filters = [];
+    if (state.lasso) filters.push(make("span", {}, `${number(many)} in the lasso`), link({ lasso: "" }, { "aria-label": "Clear the lasso" }, "Clear"));
     if (state.class >= 0) {
-      filter.replaceChildren(make("span", {}, `${number(many)} of class `, make("b", {}, classes[state.class])),
+      filters.push(make("span", {}, `${number(many)} of class `, make("b", {}, classes[state.class])),
         link({ class: -1 }, { "aria-label": "Show all classes" }, "Show all"));
     }
+    find("filter").hidden = !filters.length;
+    find("filter").replaceChildren(...filters);
     find("save").disabled = !many;
-    find("save").title = `Save ${images(many)} as a table`;
+    find("save").title = `Save this list of ${number(many)} as a table`;
     scroller.scrollTop = 0;
     layGrid();
     find("panel").dataset.ready = location.hash; // what waits for the list looks here
@@ -811,7 +1075,7 @@
 
   function layGrid() {
     const grid = find("grid");
-    const wide = state.tab === "suspects";
+    const wide = state.tab === "suspects" || state.tab === "clusters";
     const width = grid.clientWidth;
     const columns = Math.max(1, Math.floor((width + 6) / (wide ? 176 : 86)));
     const cell = (width + 6) / columns;
@@ -839,12 +1103,12 @@
     const wanted = new Map();
     for (const row of rows) {
       if (row.end < from || row.head > to) continue;
-      if (row.title) wanted.set(`head ${row.title}`, () => heading(row));
+      if (row.title) wanted.set(`head ${row.head}`, () => heading(row));
       const first = Math.max(0, Math.floor((from - row.top) / high)) * columns;
       const last = Math.min(row.items.length, Math.ceil((to - row.top) / high) * columns);
       for (let i = first; i < last; i++) {
         const [x, y] = [(i % columns) * cell, row.top + Math.floor(i / columns) * high];
-        wanted.set(row.items[i], () => thumbnail(row.items[i], x, y));
+        wanted.set(row.items[i], () => (state.tab === "clusters" ? clusterRow : thumbnail)(row.items[i], x, y, row));
       }
     }
     if (!grid.firstChild) shown.clear();
@@ -863,20 +1127,32 @@
 
   const heading = (row) => make("h3", { style: { top: `${row.head}px` } }, row.title);
 
-  function thumbnail(image, x, y) {
-    const { wide, cell, high } = geometry;
+  const placed = (x, y) => ({
+    left: `${x}px`, top: `${y}px`, width: `${geometry.cell - 6}px`, height: `${geometry.high - 6}px`,
+  });
+
+  function clusterRow(node, x, y) {
+    const name = make("span", { class: "caption" }, make("b", {}, nameOf(node)), make("small", {}, images(nodes.size[node])),
+      make("small", {}, labelled ? `${percent(nodes.purity[node])} pure` : `tightness ${cosine(nodes.tightness[node])}`));
+    const settings = { class: "thumb wide", style: placed(x, y), title: describe(node), "data-node": address(node) };
+    return link({ node, image: -1 }, settings, picture("medoids", nodes.medoid[node], 60), name);
+  }
+
+  function thumbnail(image, x, y, row) {
+    const { wide, cell } = geometry;
     const side = wide ? 60 : cell - 6;
     const kind = [wide ? "thumb wide" : "thumb", isOutlier(image) ? "outlier" : "", image === state.image ? "on" : ""];
-    const place = { left: `${x}px`, top: `${y}px`, width: `${cell - 6}px`, height: `${high - 6}px` };
+    if ("exact" in row && image === row.items[0]) kind.push("keep");
     const name = make("span", { class: "caption" });
-    const element = link({ image, node: nodeOfImage(image, 1) }, { class: kind.join(" "), style: place, "data-image": image },
+    const element = link({ image, ...(state.view === "tiles" && { node: nodeOfImage(image, 1) }) },
+      { class: kind.join(" "), style: placed(x, y), "data-image": image },
       picture("images", image, side), name);
     const fill = () => {
       const facts = factsOf(image);
       element.title = labelled ? `${facts.path}\n${facts.label < 0 ? "no label" : classes[facts.label]}` : facts.path;
       if (wide) {
         const suspect = suspectOf(image);
-        element.title += `\nits clusters say ${classes[suspect.suggested]}, ahead by ${cosine(suspect.margin)}`;
+        element.title += `\nthe others suggest ${classes[suspect.suggested]}, ahead by ${cosine(suspect.margin)}`;
         name.append(make("s", {}, className(facts.label)), make("b", {}, className(suspect.suggested)),
           make("small", {}, `${facts.path.split("/").pop()} · ${cosine(suspect.margin)}`));
       } else name.textContent = facts.path.split("/").pop();
@@ -890,30 +1166,45 @@
 
   // ---- a table of what is listed ----
 
-  async function saveTable() {
+  async function rowsToSave() {
     const all = sections.flatMap((section) => section.items);
-    const suspects = state.tab === "suspects";
+    const name = (label) => (label < 0 ? "" : classes[label]);
+    if (state.tab === "clusters") {
+      const head = ["level", "cluster", "name", "images", "tightness", ...(labelled ? ["class", "purity"] : [])];
+      return [head, ...all.map((node) => [arranged ? `cut ${arranged}` : nodes.level[node], nodes.number[node], nameOf(node), nodes.size[node],
+        nodes.tightness[node] / 1000, ...(labelled ? [name(nodes.commonest[node]), nodes.purity[node] / 1000] : [])])];
+    }
     await Promise.all([...new Set(all.map(blockOf))].map(load));
-    const each = (name) => Array.from({ length: levels }, (_, i) => `${name}_${i + 1}`);
-    const head = ["path", ...(labelled ? ["label"] : []), ...each("cluster"), ...each("similarity"), "outlier"];
+    if (state.tab === "duplicates") {
+      const each = sections.flatMap(({ exact, items }, group) => items.map((image, i) => [group + 1, factsOf(image).path, i === 0, exact]));
+      return [["group", "path", "keep", "exact"], ...each];
+    }
+    const suspects = state.tab === "suspects";
+    const each = (what) => Array.from({ length: levels }, (_, i) => `${what}_${i + 1}`);
+    const head = ["path", ...(labelled ? ["label"] : []), ...(arranged ? [`cut_${arranged}`] : [...each("cluster"), ...each("similarity")]), "outlier"];
     if (suspects) head.push("suggested", "margin");
+    return [head, ...all.map((image) => {
+      const { path, label, cosines } = factsOf(image);
+      const line = [path, ...(labelled ? [name(label)] : [])];
+      for (let level = 1; level <= levels; level++) line.push(nodes.number[nodeOfImage(image, level)]);
+      if (!arranged) line.push(...cosines.map((one) => one / 1000));
+      line.push(isOutlier(image));
+      if (suspects) line.push(classes[suspectOf(image).suggested], suspectOf(image).margin / 1000);
+      return line;
+    })];
+  }
+
+  async function saveTable() {
     // What a spreadsheet would take for a formula gets an apostrophe, as in cells.py, which takes it away.
     const cell = (value) => (typeof value === "string" && /^'*[=+\-@\t\r\n]/.test(value) ? `'${value}` : value);
     const quoted = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
-    const lines = all.map((image) => {
-      const { path, label, cosines } = factsOf(image);
-      const line = [path, ...(labelled ? [label < 0 ? "" : classes[label]] : [])];
-      for (let level = 1; level <= levels; level++) line.push(nodes.number[nodeOfImage(image, level)]);
-      line.push(...cosines.map((one) => one / 1000), isOutlier(image));
-      if (suspects) line.push(classes[suspectOf(image).suggested], suspectOf(image).margin / 1000);
-      return line.map(cell).map(quoted).join(",");
-    });
-    const file = new Blob([`${[head.join(","), ...lines].join("\n")}\n`], { type: "text/csv" });
-    const at = state.node ? `cluster-${address(state.node)}` : "all";
+    const lines = (await rowsToSave()).map((line) => line.map(cell).map(quoted).join(","));
+    const file = new Blob([`${lines.join("\n")}\n`], { type: "text/csv" });
+    const at = (state.cut ? `cut-${state.cut}-` : "") + (state.node ? `cluster-${address(state.node)}` : "all");
     const source = URL.createObjectURL(file);
     make("a", { href: source, download: `${at}-${state.tab}.csv` }).click();
     setTimeout(() => URL.revokeObjectURL(source), 10_000);
-    say(`Saved ${images(all.length)}`);
+    say(`Saved ${number(lines.length - 1)} rows`);
   }
   find("save").addEventListener("click", saveTable);
 
@@ -971,7 +1262,7 @@
     classes.forEach((name, label) => {
       if (found.length < 8 && name.toLowerCase().includes(text)) {
         const detail = `class · ${images(tree.classSizes[label])}`;
-        found.push({ change: { class: label, node: 0, image: -1, tab: "images" }, text: name, detail, kind: "class" });
+        found.push({ change: { class: label, node: 0, image: -1, tab: "images", lasso: "" }, text: name, detail, kind: "class" });
       }
     });
     showResults(found, "Reading names…");
@@ -981,7 +1272,7 @@
     for (let image = 0; image < tree.images; image++) {
       const { path, label } = factsOf(image);
       if (!path.toLowerCase().includes(text) || ++many > MOST) continue;
-      const change = { image, node: nodeOfImage(image, 1), class: -1, tab: "images" };
+      const change = { image, node: nodeOfImage(image, 1), class: -1, tab: "images", lasso: "" };
       found.push({ change, text: path, detail: labelled ? className(label) : "", kind: "file" });
     }
     const files = `${number(many)} file${many === 1 ? "" : "s"}`;
@@ -1027,6 +1318,33 @@
     height(find("panel").clientHeight > innerHeight * 0.6 ? 0.45 : 0.86);
   });
 
+  // ---- tiles or map; how many clusters ----
+
+  const views = { tiles: "Tiles", map: "Map" };
+  const slider = find("cut");
+  const steps = [0]; // the tree's own levels, then numbers of clusters that grow like these
+  for (let i = 0; i <= 120 && mostClusters > 1; i++) {
+    const clusters = Math.round(2 * (mostClusters / 2) ** (i / 120));
+    if (clusters !== steps[steps.length - 1]) steps.push(clusters);
+  }
+  slider.max = steps.length - 1;
+  slider.parentElement.hidden = steps.length < 3;
+  slider.addEventListener("input", () => {
+    const change = { cut: steps[slider.value], node: 0, image: -1 };
+    location.replace(hashOf({ ...state, node: 0, ...change }));
+  });
+
+  function showTools() {
+    find("views").hidden = VIEWS.length < 2;
+    find("views").replaceChildren(...VIEWS.map((name) => link({ view: name, lasso: name === "map" ? state.lasso : "" },
+      { id: `view-${name}`, ...(name === state.view && { "aria-current": "true" }) }, views[name])));
+    const after = steps.findIndex((clusters) => clusters >= state.cut);
+    slider.value = after < 0 ? steps.length - 1 : after;
+    const told = state.cut ? `${number(state.cut)} clusters` : `${levels} level${levels === 1 ? "" : "s"}`;
+    slider.setAttribute("aria-valuetext", told);
+    find("cuts").textContent = told;
+  }
+
   // ---- all together ----
 
   for (const name of COLOURS) find("colour").append(make("option", { value: name }, name));
@@ -1037,12 +1355,13 @@
     const before = state;
     state = read();
     find("colour").value = state.colour;
+    showTools();
     showMap();
     showCrumbs();
     showNode();
     showLegend();
     tellTile(null);
-    const same = before && ["node", "tab", "class"].every((name) => before[name] === state[name]);
+    const same = before && ["cut", "node", "tab", "lasso", "class"].every((name) => before[name] === state[name]);
     if (same && sections.length) {
       layGrid();
       find("panel").dataset.ready = location.hash;

@@ -30,11 +30,16 @@ from solo_hcsc.data.sets import one_split
 from solo_hcsc.data.stored import stored_images
 from solo_hcsc.encoders.embedding import Embeddings, Origin
 from solo_hcsc.encoders.table import placed
-from solo_hcsc.errors import ArgumentError, on_one_line
+from solo_hcsc.errors import ArgumentError, UserError, on_one_line
 from solo_hcsc.files import check_replaceable, folder_written_whole
+from solo_hcsc.hcsc.vectors import as_unit_vectors
 from solo_hcsc.progress import watch
+from solo_hcsc.report.findings import Findings, files_of, look_for, write_lists
 from solo_hcsc.report.templating import render
-from solo_hcsc.trees.mislabelled import find_suspects
+from solo_hcsc.trees.naming import Namer, name_clusters
+from solo_hcsc.trees.sorting import is_sorted
+from solo_hcsc.trees.sorting import sort_into as write_sorted
+from solo_hcsc.trees.tree import Tree
 
 GENERATOR = "solo-hcsc explore"
 ONE_FILE = 1000  # images at most
@@ -43,6 +48,7 @@ SIDES = {True: (96, 144), False: (64, 96)}  # pixels of an image and of a medoid
 COLUMNS = 10  # of a sheet, and its rows
 BLOCK = 4096  # images whose names and figures are one part
 QUALITY = 80  # of JPEG
+SORTED_INTO = 50  # clusters at most where nobody says how many
 
 
 def is_page(folder: Path) -> bool:
@@ -66,6 +72,47 @@ class Nodes:
     def of_images(self) -> np.ndarray:
         """Return (N,) the node of each image, counted from 0 in its level."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The nodes from the bottom level up to those below the root: what a tree is cut into at any number of clusters.
+
+    At k clusters there are the nodes with above < k <= rank.
+    """
+
+    starts: np.ndarray  # (n,) as those of `Nodes`
+    sizes: np.ndarray  # (n,)
+    tightness: np.ndarray  # (n,)
+    medoids: np.ndarray  # (n,)
+    ranks: np.ndarray  # (n,) of how many clusters the tree has with this node still whole, the most; its own split next
+    above: np.ndarray  # (n,) the same of the node that it is a part of
+
+
+def merged_nodes(tree: Tree, points: np.ndarray) -> Merged:
+    """Find the nodes above the bottom level, of unit vectors (N, D) in the tree's order."""
+    bottom = tree.nodes(tree.level_sizes[0])
+    ends = np.cumsum(tree.sizes[bottom])
+    ranges = {
+        int(node): (int(end - size), int(end)) for node, end, size in zip(bottom, ends, tree.sizes[bottom], strict=True)
+    }
+    ranks = dict.fromkeys(ranges, len(tree))
+    above: dict[int, int] = {}
+    for node in range(tree.root - len(bottom) + 2, tree.root + 1):  # the highest merges, from the lowest of them up
+        ends_of = [ranges[child] for child in tree.children(node)]
+        ranges[node] = min(ends_of)[0], max(ends_of)[1]
+        ranks[node] = tree.root - node + 1
+        above |= dict.fromkeys(tree.children(node), ranks[node])
+    nodes = sorted(above, key=ranges.__getitem__)
+    tightness, medoids = np.empty(len(nodes)), np.empty(len(nodes), int)
+    for place, node in enumerate(nodes):
+        start, end = ranges[node]
+        mean = points[start:end].mean(axis=0)
+        tightness[place] = np.linalg.norm(mean)  # the mean cosine of unit vectors to their mean
+        medoids[place] = start + int((points[start:end] @ mean).argmax())
+    starts, stops = np.array([ranges[node] for node in nodes]).reshape(-1, 2).T
+    own, theirs = (np.array([of[node] for node in nodes], int) for of in (ranks, above))
+    return Merged(starts, stops - starts, tightness, medoids, own, theirs)
 
 
 def tree_order(clusters: np.ndarray, similarities: np.ndarray) -> np.ndarray:
@@ -100,10 +147,16 @@ def explore(
     *,
     title: str | None = None,
     images: str | Path | Dataset | None = None,
+    sort_into: str | Path | None = None,
+    sort_by: str = "link",
+    sort_clusters: int | None = None,
+    cache: str | Path | None = None,
     batch_size: int = 128,
     num_workers: int = 0,
 ) -> Path:
-    """Write a page to walk through a tree of images: clusters in clusters down to single images.
+    """Write a page to walk through a tree of images, with duplicates, outliers and likely wrong labels.
+
+    Beside the page are `duplicates.csv`, `outliers.csv`, `mislabelled.csv` and `clusters.csv`.
 
     Args:
         embeddings: of the images, as `embed` returns them.
@@ -113,6 +166,10 @@ def explore(
         title: of the page; the name of the folder of images if not given.
         images: the folder that the paths are below, or a data set of the same images; where they were read by `embed`
             if not given.
+        sort_into: a folder where the images are sorted into folders by cluster (see `sort_into`); none if not given.
+        sort_by: "link" or "copy".
+        sort_clusters: into how many; those of the lowest level with at most 50 if not given.
+        cache: the folder of a cache, where duplicates and the map are kept for the next page of the same images.
         batch_size: images that are read at once.
         num_workers: processes that read images.
 
@@ -129,18 +186,50 @@ def explore(
     if found.clusters is None:
         raise ArgumentError("`tree`: these embeddings have no clusters; give the tree that `build_tree` makes of them")
     dataset = images if isinstance(images, Dataset) else _dataset(found, images)
-    check_place(Path(out), found.origin)
+    check_places(out, sort_into, found.origin)
+    whole = tree if isinstance(tree, Tree) else None
+    files, numbers = files_of(dataset), None
+    if sort_into is not None:
+        numbers = clusters_to_sort(found, whole, sort_clusters)
+        if files is None:
+            raise UserError("`sort_into`: these images are no files of their own, and cannot be sorted")
+    findings = look_for(found, files, None if cache is None else Path(cache))
     with folder_written_whole(Path(out), is_page) as folder:
-        write_page(folder, found, dataset, Loading(batch_size, num_workers), title or _name(found, images))
+        write_page(
+            folder, found, dataset, Loading(batch_size, num_workers), title or _name(found, images), findings, whole
+        )
+    if sort_into is not None and files is not None and numbers is not None:
+        write_sorted(sort_into, files, numbers, name_clusters(numbers, found.paths, found.names), sort_by)
     return Path(out)
 
 
-def check_place(out: Path, origin: Origin | None) -> None:
-    """Refuse a page among the images, and one over other files."""
-    check_replaceable(out, is_page)
-    folder = _folder(origin)
-    if folder is not None and out.resolve().is_relative_to(folder.resolve()):
-        raise ArgumentError(f"`out` {out}: is among the images of {folder}; give a folder outside of it")
+def check_places(out: str | Path, sorted_into: str | Path | None, origin: Origin | None) -> None:
+    """Refuse a page or sorted images among the images, or over other files."""
+    images = _folder(origin)
+    for argument, place, is_earlier in (("out", out, is_page), ("sort_into", sorted_into, is_sorted)):
+        if place is None:
+            continue
+        check_replaceable(Path(place), is_earlier, argument)
+        if images is not None and Path(place).resolve().is_relative_to(images.resolve()):
+            raise ArgumentError(f"`{argument}` {place}: is among the images of {images}; give a folder outside of it")
+
+
+def clusters_to_sort(found: Embeddings, tree: Tree | None, count: int | None) -> np.ndarray:
+    """Return the clusters (N,) that images are sorted by: so many, or those of the lowest level with at most 50."""
+    assert found.clusters is not None
+    levels = [len(np.unique(level)) for level in found.clusters.T]
+    if count is None:
+        count = next((size for size in levels if size <= SORTED_INTO), levels[-1])
+    if count in levels:
+        return found.clusters[:, levels.index(count)]
+    if tree is None:
+        sizes = ", ".join(map(str, levels))
+        raise ArgumentError(
+            f"`sort_clusters` {count}: the levels of this tree have {sizes} clusters; give one of these"
+        )
+    if not 1 <= count <= len(tree.means):
+        raise ArgumentError(f"`sort_clusters` {count}: give a number from 1 to {len(tree.means)}")
+    return tree.cut(count)
 
 
 def _folder(origin: Origin | None) -> Path | None:
@@ -181,37 +270,60 @@ def _dataset(embeddings: Embeddings, folder: str | Path | None) -> Dataset:
     return BareImages.listed([str(files[path]) for path in embeddings.paths], str)
 
 
-def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loading, title: str) -> int:
-    """Write index.html, and what it loads, into a folder.
+def write_page(
+    folder: Path,
+    found: Embeddings,
+    dataset: Dataset,
+    loading: Loading,
+    title: str,
+    findings: Findings,
+    tree: Tree | None = None,
+) -> int:
+    """Write index.html, what it loads, and the lists as CSV files into a folder.
 
     Args:
         folder: where; it is there.
-        found: the images' paths, labels and places in a tree. Its vectors are not looked at.
+        found: the images' paths, labels and places in a tree. Its vectors are looked at with a `Tree` alone.
         dataset: the same images, read by a transform.
         loading: how they are read.
         title: of the page.
+        findings: what was found among them.
+        tree: of which the clusters are levels, for a page that cuts it anywhere.
 
     Returns:
         How many nodes the page has.
     """
     assert found.clusters is not None
     assert found.similarities is not None
-    assert found.outliers is not None
     order = tree_order(found.clusters, found.similarities)
-    paths, outliers = [found.paths[i] for i in order], np.flatnonzero(found.outliers[order])
+    paths, places = [found.paths[i] for i in order], np.argsort(order)
     clusters, similarities = found.clusters[order], found.similarities[order]
     names = list(found.classes)
     labels = np.full(len(order), -1) if found.labels is None else found.labels[order]
     levels = [nodes_of(level + 1, clusters[:, level], similarities[:, level]) for level in range(clusters.shape[1])]
     levels.reverse()  # the page goes down
-    classes = [counts for nodes in levels for counts in _class_counts(nodes, labels)]
-    suspects = find_suspects(labels, clusters)
-    medoids = list(dict.fromkeys(np.concatenate([nodes.medoids for nodes in levels]).tolist()))
+    short = short_names(names)
+    namer = Namer(paths, [short[label] if label >= 0 else None for label in labels.tolist()])
+    above = (
+        None if tree is None or len(tree.means) < 2 else merged_nodes(tree, as_unit_vectors(found, "embeddings")[order])
+    )
+    columns = [_columns(levels, labels, namer)]
+    if above is not None:
+        columns.append(
+            _columns_of(above, labels, namer) | {"rank": above.ranks.tolist(), "above": above.above.tolist()}
+        )
+    medoids = list(dict.fromkeys(place for column in columns for place in column["medoid"]))
+    suspects = findings.suspects
     side, large = _sides(dataset, len(order))
     parts = Parts(folder, in_page=len(order) <= ONE_FILE)
-    parts.add("suspects", [suspects.images.tolist(), suspects.suggested.tolist(), _thousandths(suspects.margins)])
-    parts.add("outliers", outliers.tolist())
-    parts.add("classes", classes)
+    suspected = places[suspects.images].tolist(), suspects.suggested.tolist(), _thousandths(suspects.margins)
+    parts.add("suspects", suspected)
+    parts.add("outliers", places[findings.outliers].tolist())
+    parts.add("classes", [counts for column in columns for counts in column.pop("classes")])
+    groups = [[group.exact, *places[[group.keep, *group.others]].tolist()] for group in findings.groups or ()]
+    parts.add("duplicates", groups)
+    if findings.places is not None:
+        parts.add("places", findings.places[order].T.tolist())
     for start in range(0, len(order), BLOCK):
         part = slice(start, start + BLOCK)
         figures = [_thousandths(column) for column in similarities[part].T]
@@ -219,54 +331,89 @@ def write_page(folder: Path, found: Embeddings, dataset: Dataset, loading: Loadi
     for name, which, pixels in (("medoids", order[medoids], large), ("images", order, side)):
         for number, sheet in enumerate(_sheets(dataset, which, pixels, loading, f"pictures of {name}")):
             parts.add_picture(f"{name}-{number}", sheet)
-    tree = {
+    cells = {medoid: cell for cell, medoid in enumerate(medoids)}
+    write_lists(folder, findings, found, _cluster_rows(columns[0], levels, paths, names))
+    for column in columns:
+        column["medoid"] = [cells[medoid] for medoid in column["medoid"]]
+    data = {
         "title": title,
         "images": len(order),
         "levels": len(levels),
         "classes": names,
-        "shortNames": short_names(names),
+        "shortNames": short,
         "classSizes": np.bincount(labels[labels >= 0], minlength=len(names)).tolist(),
-        "nodes": _columns(levels, classes, medoids),
-        "suspects": len(suspects.images),
-        "outliers": len(outliers),
+        "nodes": columns[0],
+        "merged": columns[1] if len(columns) > 1 else None,
+        "duplicates": findings.groups is not None,
+        "places": findings.places is not None,
         "sheetColumns": COLUMNS,
         "sides": {"images": side, "medoids": large},
         "block": BLOCK,
         "parts": parts.of_page,
     }
-    (folder / "index.html").write_text(_page(title, tree), encoding="utf-8")
-    return len(classes)
+    (folder / "index.html").write_text(_page(title, data), encoding="utf-8")
+    return len(columns[0]["level"])
 
 
-def _class_counts(nodes: Nodes, labels: np.ndarray) -> list[list[int]]:
-    """Return class, count, class, count, ... of each node, the commonest first."""
-    known = labels >= 0
-    pairs, counts = np.unique(np.stack([nodes.of_images[known], labels[known]]), axis=1, return_counts=True)
-    found: list[list[int]] = [[] for _ in nodes.sizes]
-    for i in np.argsort(-counts, kind="stable").tolist():
-        found[pairs[0, i]] += [int(pairs[1, i]), int(counts[i])]
-    return found
+def _class_counts(labels: np.ndarray) -> list[int]:
+    """Return class, count, class, count, ... of a node's images, the commonest first."""
+    classes, counts = np.unique(labels[labels >= 0], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return np.stack([classes[order], counts[order]], axis=1).ravel().tolist()
 
 
-def _columns(levels: Sequence[Nodes], classes: Sequence[Sequence[int]], medoids: Sequence[int]) -> dict[str, list[int]]:
+def _cluster_rows(
+    column: dict[str, list[Any]], levels: Sequence[Nodes], paths: Sequence[str], names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of clusters.csv: each level's clusters by size, the top level first."""
+    first = 0
+    for nodes in levels:
+        for node in first + np.argsort(-nodes.sizes, kind="stable"):
+            row = {
+                "level": nodes.level,
+                "cluster": column["number"][node],
+                "name": column["name"][node],
+                "images": column["size"][node],
+                "tightness": column["tightness"][node] / 1000,
+                "most_typical": paths[column["medoid"][node]],
+            }
+            commonest = column["commonest"][node]
+            own = {"class": names[commonest] if commonest >= 0 else "", "purity": column["purity"][node] / 1000}
+            yield row | (own if names else {})
+        first += len(nodes.sizes)
+
+
+def _columns(levels: Sequence[Nodes], labels: np.ndarray, namer: Namer) -> dict[str, list[Any]]:
     """Return columns of all nodes, the top level first; node 0 of the page is the root, which is not among them."""
-    cells = {medoid: cell for cell, medoid in enumerate(medoids)}
-    columns: dict[str, list[int]] = {name: [] for name in ("level", "number", "parent", "start", "size", "tightness")}
+    columns: dict[str, list[Any]] = {}
     first = 1  # node of the level
     above: Nodes | None = None
     for nodes in levels:
         within = 0 if above is None else first - len(above.sizes) + above.of_images[nodes.starts]
-        columns["level"] += [nodes.level] * len(nodes.sizes)
-        columns["number"] += nodes.numbers.tolist()
-        columns["parent"] += np.broadcast_to(within, nodes.sizes.shape).tolist()
-        columns["start"] += nodes.starts.tolist()
-        columns["size"] += nodes.sizes.tolist()
-        columns["tightness"] += _thousandths(nodes.tightness)
+        more = _columns_of(nodes, labels, namer) | {
+            "level": [nodes.level] * len(nodes.sizes),
+            "number": nodes.numbers.tolist(),
+            "parent": np.broadcast_to(within, nodes.sizes.shape).tolist(),
+        }
+        columns = {name: columns.get(name, []) + values for name, values in more.items()}
         first, above = first + len(nodes.sizes), nodes
-    columns["medoid"] = [cells[medoid] for nodes in levels for medoid in nodes.medoids.tolist()]
-    columns["commonest"] = [counts[0] if counts else -1 for counts in classes]
-    columns["purity"] = [round(1000 * counts[1] / sum(counts[1::2])) if counts else 0 for counts in classes]
     return columns
+
+
+def _columns_of(nodes: Nodes | Merged, labels: np.ndarray, namer: Namer) -> dict[str, list[Any]]:
+    """Return the columns that nodes of a level and of any cut have; images are in the tree's order."""
+    ranges = [np.arange(start, start + size) for start, size in zip(nodes.starts, nodes.sizes, strict=True)]
+    classes = [_class_counts(labels[images]) for images in ranges]
+    return {
+        "start": nodes.starts.tolist(),
+        "size": nodes.sizes.tolist(),
+        "tightness": _thousandths(nodes.tightness),
+        "medoid": nodes.medoids.tolist(),
+        "classes": classes,
+        "commonest": [counts[0] if counts else -1 for counts in classes],
+        "purity": [round(1000 * counts[1] / sum(counts[1::2])) if counts else 0 for counts in classes],
+        "name": [namer.name(images) for images in ranges],
+    }
 
 
 # ---- pictures ----

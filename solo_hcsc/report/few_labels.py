@@ -10,7 +10,8 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.encoders.recorded import RunFiles
 from solo_hcsc.evaluation.budgets import CHOICES, CLASSIFIERS, Score
 from solo_hcsc.evaluation.frozen_settings import FEWLABELS, check_fewlabels, settled
-from solo_hcsc.evaluation.of_runs import Judged, fewlabels_of_run
+from solo_hcsc.evaluation.judged import Judged
+from solo_hcsc.evaluation.of_runs import fewlabels_of_run
 from solo_hcsc.files import written_together
 from solo_hcsc.report import figures
 from solo_hcsc.runs.images import find_images

@@ -305,8 +305,8 @@ def open_run(
 
     Args:
         path: the run's folder, a folder above it, of whose runs the newest is taken, or a checkpoint.
-        encoder: the architecture, where no args.json beside the checkpoint tells it.
-        encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
+        encoder: the architecture of a checkpoint without args.json.
+        encoder_args: settings of a `timm/NAME`, each as `key=value`, for a checkpoint without args.json.
         crop_size: side of the images in pixels; as in pretraining if not given.
         mean: of each colour, by which images are normalised; as in pretraining if not given, or ImageNet's.
         std: of each colour; the same.
@@ -354,8 +354,8 @@ def embed(
         no_labels: whether class folders are no labels.
         class_level: which folder is an image's class: 1, the first below the folder, 2 the second, ..., or `leaf`.
         features: `backbone`, the encoder's, or `projector`, what the method's projector makes of them.
-        encoder: the architecture, where no args.json beside the checkpoint tells it.
-        encoder_args: settings of a `timm/NAME`, each as `key=value`, where no args.json tells them.
+        encoder: the architecture of a checkpoint without args.json.
+        encoder_args: settings of a `timm/NAME`, each as `key=value`, for a checkpoint without args.json.
         crop_size: side of the images in pixels; as in pretraining if not given.
         mean: of each colour, by which images are normalised; as in pretraining if not given, or ImageNet's.
         std: of each colour; the same.

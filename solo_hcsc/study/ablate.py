@@ -32,15 +32,15 @@ def ablate(
     """Pretrain HCSC in the forms of one of the paper's tables, evaluate each run, and return all figures.
 
     Args:
-        table: `components`, `levels`, `prototypes`, `choices`, `tree` or `ceiling`.
+        table: `components`, `levels`, `prototypes`, `choices`, `tree`, `ceiling` or `images`.
         data: a folder of images or the name of a data set.
         rows: numbers of the rows to run, from 1; all if not given.
-        against: number of the row that the others are seen against.
+        against: number of the row that the others are compared with.
         out: folder of the runs and of comparison.json; trained_models/ablate/TABLE if not given.
         **settings: of pretraining, for every row; all else is as in `compare`.
 
     Returns:
-        A `Comparison`, whose `reference` is the row that the others are seen against.
+        A `Comparison`, whose `reference` is the row that the others are compared with.
 
     Example:
         >>> ablate("tree", "photos", max_epochs=50).to_pandas()  # doctest: +SKIP

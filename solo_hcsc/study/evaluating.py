@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from solo_hcsc.evaluation import frozen_settings as frozen
+from solo_hcsc.evaluation.knn_of_runs import knn_of_run
 from solo_hcsc.evaluation.linear import linear_of_run
-from solo_hcsc.evaluation.of_runs import clustering_of_run, knn_of_run
+from solo_hcsc.evaluation.of_runs import clustering_of_run
 from solo_hcsc.evaluation.protocols import settled_linear
 from solo_hcsc.runs.images import evaluated_images, find_labelled, find_split
 from solo_hcsc.settings import Settings

@@ -192,7 +192,7 @@ class Comparison(_Record):
     budget: Literal["epochs", "seconds"]
     command: Text
     settings: dict[str, Any]
-    reference: Text | None = None  # the row that the others of an ablation are seen against
+    reference: Text | None = None  # the row that the others of an ablation are compared with
     machine: dict[str, Any]
     versions: dict[str, Any]
     rows: Annotated[list[Row], Field(min_length=1)]
@@ -214,7 +214,7 @@ class Comparison(_Record):
 
     @property
     def reference_row(self) -> Row:
-        """Return the row of an ablation that the others are seen against."""
+        """Return the row of an ablation that the others are compared with."""
         return next((row for row in self.rows if row.name == self.reference), self.rows[0])
 
     @property

@@ -45,7 +45,7 @@ class Plan:
     evaluations: tuple[Evaluation, ...]
     settings: Mapping[str, Any]  # what all rows have in common, for the report
     order: tuple[str, ...] = ()  # of the report's rows, those of earlier commands too; others follow
-    reference: str | None = None  # the row that the others are seen against
+    reference: str | None = None  # the row that the others are compared with
     equal_time: bool = False  # whether the faster ones get more epochs
     search: record.Search | None = None  # the trials that the variants' settings were chosen by
 

@@ -75,6 +75,11 @@ def ceiling(_: Sequence[int]) -> Rows:
     return {**tree(_), "true labels as the tree (oracle)": {"oracle_labels": True}}
 
 
+def images(_: Sequence[int]) -> Rows:
+    """Return the pair that shows what faster images do to accuracy: same seeds, weights and draws."""
+    return {name: {"image_backend": name} for name in ("pil", "fast")}
+
+
 TABLES: dict[str, Callable[[Sequence[int]], Rows]] = {
     "components": components,
     "levels": levels,
@@ -82,6 +87,7 @@ TABLES: dict[str, Callable[[Sequence[int]], Rows]] = {
     "choices": choices,
     "tree": tree,
     "ceiling": ceiling,
+    "images": images,
 }
 
 
@@ -102,7 +108,7 @@ def reference_of(
         if chosen and against not in chosen:
             raise ArgumentError(f"`against` {against}: is not among `rows` {' '.join(map(str, chosen))}; add it")
         return list(rows)[against - 1]
-    if table in ("tree", "ceiling"):
+    if table in ("tree", "ceiling", "images"):
         return next(iter(rows))
     options = options_in(base)
     return next((name for name, more in rows.items() if options_in({**base, **more}) == options), None)

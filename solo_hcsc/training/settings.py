@@ -90,7 +90,7 @@ def records(best: tuple[str, ...]) -> tuple[Setting, ...]:
 _FOUND = "go on from the newest checkpoint below `checkpoint_dir` of a run with the same flags, or start anew"
 RESUME = (
     Setting("auto_resume", bool, False, None, _FOUND),
-    Setting("auto_resumer_max_hours", int, 36, None, "`auto_resume` looks at checkpoints this young only"),
+    Setting("auto_resumer_max_hours", int, 36, None, "`auto_resume` takes only checkpoints younger than this"),
 )
 
 

@@ -30,9 +30,10 @@ SIDE = 64  # of the copies that are compared, their longer side in pixels
 BITS = 64
 NEAR_BITS = 12  # of the hash may differ; the pixels decide
 NEAR_COSINE = 0.8  # of features, likewise
-NEIGHBOURS = 10  # of each image by features that are looked at
+NEIGHBOURS = 2  # of each image by features that are looked at
 CROPS = np.linspace(1, 0.7, 13)  # a copy's sides as shares of the original's
-ALIKE = 0.8  # least correlation of details
+ALIKE = 0.85  # least correlation of details
+ROUGHLY = 0.6  # the same of copies of half the size, which spare most pairs the comparison
 COLOUR = 20.0  # of 255, by which the mean colours of the same part may differ
 FLAT = 1.0  # standard deviation of details, of 255, below which an image has none
 
@@ -82,6 +83,7 @@ class _Look:
 def open_image(path: str) -> Image.Image:
     """Return an image in RGB, with transparent pixels on white."""
     with Image.open(path) as opened:
+        opened.draft(None, (4 * SIDE, 4 * SIDE))  # a JPEG is decoded no larger than is needed
         if not opened.has_transparency_data:
             return opened.convert("RGB")
         image = opened.convert("RGBA")
@@ -129,7 +131,7 @@ def find_duplicates(
     looked_at = np.unique(first)  # of equal files the first
     looks: dict[int, _Look] = {}
     for done, number in enumerate(looked_at.tolist(), 1):
-        looks[number] = _look(read(files[number]))
+        looks[number] = _look(read(files[number]), _area(files[number]))
         if progress:
             progress(done, len(looked_at))
     pairs = _near_hashes(looks)
@@ -163,13 +165,18 @@ def _same_files(files: Sequence[str]) -> np.ndarray:
     return first
 
 
-def _look(image: Image.Image) -> _Look:
+def _area(file: str) -> int:
+    with Image.open(file) as opened:
+        return opened.width * opened.height
+
+
+def _look(image: Image.Image, area: int) -> _Look:
     width, height = image.size
     small = image.reduce(max(1, min(width, height) // (4 * SIDE)))  # fast, and as good before the last step
     scale = min(1.0, SIDE / max(width, height))
     size = max(4, round(width * scale)), max(4, round(height * scale))
     pixels = np.asarray(small.resize(size, Image.Resampling.BOX), dtype=np.float32)
-    return _Look(pixels, perceptual_hash(small), width * height)
+    return _Look(pixels, perceptual_hash(small), area)
 
 
 def perceptual_hash(image: Image.Image) -> np.ndarray:
@@ -206,14 +213,17 @@ def _near_features(features: np.ndarray) -> list[tuple[int, int]]:
 def overlap(one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether one image (h, w, 3) shows the other or a part of it, down to 70 % of its sides."""
     side = min(max(one.shape[:2]), max(other.shape[:2]))  # a small copy has lost details
-    one, other = _reduced(one, side), _reduced(other, side)
-    return _shows(one, other) or _shows(other, one)
+    pair, rough = ([_reduced(image, size) for image in (one, other)] for size in (side, side // 2))
+    ways = ((0, 1), (1, 0))
+    return any(
+        (side < SIDE or _shows(rough[a], rough[b], ROUGHLY, SIDE / 32)) and _shows(pair[a], pair[b]) for a, b in ways
+    )
 
 
-def _shows(whole: np.ndarray, part: np.ndarray) -> bool:
-    """Return whether `part` is somewhere in `whole`, at any of the scales."""
+def _shows(whole: np.ndarray, part: np.ndarray, alike_from: float = ALIKE, radius: float = SIDE / 16) -> bool:
+    """Return whether `part` is somewhere in `whole`, at any of the scales; `radius` is of details."""
     height, width = whole.shape[:2]
-    details = _details(whole)
+    details = _details(whole, radius)
     shape = (height, width)
     spectra = fft.rfft2(details, shape, axes=(0, 1))
     energy = np.pad((details**2).sum(axis=2, dtype=np.float64).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
@@ -226,7 +236,7 @@ def _shows(whole: np.ndarray, part: np.ndarray) -> bool:
             continue
         seen.add(size)
         resized = _resized(part, size)
-        template = _details(resized)
+        template = _details(resized, radius)
         own = float((template**2).sum())
         products = fft.irfft2((spectra * np.conj(fft.rfft2(template, shape, axes=(0, 1)))).sum(axis=2), shape)
         rows, columns = height - size[1] + 1, width - size[0] + 1
@@ -243,16 +253,16 @@ def _shows(whole: np.ndarray, part: np.ndarray) -> bool:
             continue
         alike = products[:rows, :columns] / np.sqrt(np.maximum(below, flat) * own)
         row, column = np.unravel_index(alike.argmax(), alike.shape)
-        if alike[row, column] >= ALIKE:
+        if alike[row, column] >= alike_from:
             there = whole[row : row + size[1], column : column + size[0]]
             if np.abs(there.mean(axis=(0, 1)) - resized.mean(axis=(0, 1))).max() <= COLOUR:
                 return True
     return False
 
 
-def _details(pixels: np.ndarray) -> np.ndarray:
+def _details(pixels: np.ndarray, radius: float) -> np.ndarray:
     """Subtract the surroundings of pixels (h, w, 3)."""
-    return pixels - ndimage.gaussian_filter(pixels, (SIDE / 16, SIDE / 16, 0), mode="nearest")
+    return pixels - ndimage.gaussian_filter(pixels, (radius, radius, 0), mode="nearest")
 
 
 def _reduced(pixels: np.ndarray, side: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from pathlib import Path
 from solo_hcsc.errors import ArgumentError
 
 WAYS = ("typical", "nearest", "farthest")  # to choose images from a cluster
+SORT_BY = ("link", "copy")  # how images are sorted into folders
 LEAF_WAYS = ("nearest", "farthest", "random")  # to keep images of a bottom cluster
 ENDINGS = {  # of what a chosen image list is handed over as, by the formats' names; folders have none
     "label-studio": ".json",

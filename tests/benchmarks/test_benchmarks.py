@@ -3,6 +3,7 @@
 import gc
 import json
 import sys
+from collections import Counter
 from importlib import import_module
 from unittest import mock
 
@@ -11,8 +12,9 @@ import pytest
 import torch
 from tiny import make_images
 
-from benchmarks import adapt, balance, epoch, judging, measure, scaling, startup
+from benchmarks import adapt, balance, containers, epoch, judging, many, measure, scaling, startup
 from solo_hcsc.__main__ import known
+from solo_hcsc.data.images import Encoded, read_image
 
 original = epoch.Pretraining.epoch
 
@@ -199,10 +201,46 @@ def test_loader(images, tmp_path):
     ours = [row for row in record["rows"] if row["way"].startswith("ours")]
     assert [row["photos"] for row in ours] == ["12 MP", "12 MP", "500 x 375", "500 x 375", "as they are", "as they are"]
     assert all(row["images_per_second"] > 0 and row["grown_bytes"] is not None for row in ours)
-    assert sum("decode alone" in row["way"] for row in record["rows"]) == 9
+    decodes = [row["of_limit"] for row in record["rows"] if "decode alone" in row["way"]]
+    assert (len(decodes), max(decodes)) == (9, 1)
+    assert all(row["of_limit"] > 0 for row in record["rows"])
     for row in record["operations"]:
         assert row["library"] != "Pillow" or row["psnr"] is None  # equal to itself
         assert row["library"] != "OpenCV (ours)" or row["psnr"] is None or row["psnr"] > 30
+
+
+def test_containers(images, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(containers, "read_image", lambda image: asked.append(image) or read_image(image))
+    rows = run("containers", tmp_path, "--data_dir", images / "train")["rows"]
+    ways = [row["way"] for row in rows if row["photos"] == "64 px"]
+    assert ways == [row["way"] for row in rows if row["photos"] == "as they are"]
+    assert len(ways) == len(set(ways)) == 7
+    assert [row["of_limit"] for row in rows if row["way"] == containers.LIMIT] == [1, 1]
+    assert all(row["read_microseconds"] > 0 for row in rows)
+    # What a container gave was decoded: each has all images, twice for each size.
+    seen = Counter(image.content for image in asked if isinstance(image, Encoded))
+    assert set(seen.values()) == {2 * len(ways)}
+    assert len(seen) == 2 * 24
+
+
+def test_many(tmp_path, capsys):
+    record = run("many", tmp_path)
+    rows = {(row["what"], row["images"]): row for row in record["rows"]}
+    started = [(many.START, 300), (many.START, 1200)]
+    assert list(rows) == [("index", 300), ("index", 1200), ("pack", 300), *started, ("a run", 1200)]
+    assert all(row["own_bytes"] > 0 for row in rows.values())
+    assert record["each"]["own_bytes"] * 900 == pytest.approx(
+        rows[started[1]]["own_bytes"] - rows[started[0]]["own_bytes"]
+    )
+    assert "at the start, an image takes" in capsys.readouterr().out
+
+
+def test_memory_of_a_process_is_what_it_takes_beyond_its_beginning():
+    taken = many.taken(lambda: np.ones(4_000_000))
+    assert taken["own_bytes"] == pytest.approx(32e6, rel=0.2)
+    with pytest.raises(RuntimeError, match="the process failed"):
+        many.taken(lambda: 1 / 0)
 
 
 def test_explore(images, tmp_path):

@@ -1,6 +1,7 @@
 """A help, or a word about a misspelt command, needs none of the heavy packages."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -86,6 +87,18 @@ def test_help_follows_the_terminals_width(columns, words, monkeypatch):
     out, _ = started(*words)
     lines = [line for line in out.splitlines() if not line.startswith("usage: ")]
     assert columns - 20 < max(map(len, lines)) <= columns
+
+
+# As above, of packages that KNN of a ResNet has no use for.
+KNN = CODE.replace(str(HEAVY), str(("faiss", "pandas", "pytorch_lightning", "sklearn", "solo", "timm", "wandb")))
+
+
+def test_knn_imports_no_more_than_it_uses(hcsc_run, tmp_path):
+    run = shutil.copytree(hcsc_run, tmp_path / "run")
+    words = ["knn", "--pretrained_feature_extractor", run, "--num_workers", "0", "--accelerator", "cpu", "--k", "2"]
+    out = subprocess.run([sys.executable, "-c", KNN, *words], capture_output=True, text=True)
+    assert "best: " in out.stdout, out.stderr
+    assert out.stdout.splitlines()[-1].strip() == "imported:"
 
 
 RUN = "--pretrained_feature_extractor"

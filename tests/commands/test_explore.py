@@ -1,5 +1,6 @@
 """`solo-hcsc explore`: its page, which comes as a whole, and what it refuses."""
 
+import csv
 import json
 import re
 import shutil
@@ -23,7 +24,8 @@ def tree_of(folder: Path):
 
 def test_page_has_what_embed_says_of_the_run_s_images(hcsc_run, tmp_path, capsys):
     out = tmp_path / "new" / "page"
-    run_here("explore", hcsc_run, "--out", out, *SMALL)
+    for _ in range(2):  # the second one takes the place of the first
+        run_here("explore", hcsc_run, "--out", out, "--sort_into", tmp_path / "new" / "sorted", *SMALL)
     tree, found = tree_of(out), solo_hcsc.embed(hcsc_run, accelerator="cpu", batch_size=8)
     paths, labels, figures = tree["parts"]["block-0"]
     rows = [found.paths.index(path) for path in paths]
@@ -37,6 +39,17 @@ def test_page_has_what_embed_says_of_the_run_s_images(hcsc_run, tmp_path, capsys
     assert f"36 images in {len(clusters)} clusters" in (said := capsys.readouterr().out)
     assert f"open {out / 'index.html'}" in said
     assert sorted(tmp_path.iterdir()) == [tmp_path / "new"]
+    lists = ["clusters.csv", "duplicates.csv", "mislabelled.csv", "outliers.csv"]
+    assert f"beside it: {', '.join(lists)}; images sorted into {tmp_path / 'new' / 'sorted'}" in said
+    assert sorted(file.name for file in out.glob("*.csv")) == lists
+    with (out / "clusters.csv").open(newline="") as text:
+        assert {(int(row["level"]), int(row["cluster"])) for row in csv.DictReader(text)} == clusters
+    images = Path(found.origin.source.folder("train"))
+    where = {str(link.resolve().relative_to(images)): link.parent for link in out.parent.glob("sorted/*/*.png")}
+    own = np.array([found.clusters[found.paths.index(path), 0] for path in where])
+    assert len(where) == 36
+    folders = np.array([str(folder) for folder in where.values()])
+    assert ((own[:, None] == own) == (folders[:, None] == folders)).all()
 
 
 def test_any_tree_of_any_embeddings_is_a_page_of_its_own(hcsc_run, tmp_path, capsys):
@@ -99,3 +112,14 @@ def test_folders_that_a_page_does_not_belong_in(hcsc_run, tmp_path, refused):
     assert "is among the images of" in refused("explore", hcsc_run, "--out", folder / "page", *flags)
     assert "is a file; give a folder" in refused("explore", hcsc_run, "--out", __file__, *flags)
     assert "give a folder of images, or what embeds them" in refused("explore")
+    page = ["--out", tmp_path / "page", *flags]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    assert "has other files in it" in refused("explore", hcsc_run, *page, "--sort_into", tmp_path / "other")
+    assert "--sort_into" in (said := refused("explore", hcsc_run, *page, "--sort_into", folder / "sorted"))
+    assert "is among the images of" in said
+    assert "is the folder of --out" in refused("explore", hcsc_run, *page, "--sort_into", tmp_path / "page")
+    assert "give --sort_into, the folder for them" in refused("explore", hcsc_run, *page, "--sort_by", "copy")
+    few = ["--sort_into", tmp_path / "sorted", "--sort_clusters", 9]
+    assert "--sort_clusters 9: the levels of this tree have" in refused("explore", hcsc_run, *page, *few)
+    assert not (tmp_path / "page").exists()

@@ -30,12 +30,12 @@ NOTHING = dict.fromkeys(["brightness", "contrast", "saturation", "hue", "gray_sc
 SMALL_CROPS = FLAGS | {"crop_size": 32, "min_scale": 0.05, "max_scale": 0.2}
 
 
-def photo(width: int, height: int, seed: int = 0) -> Image.Image:
+def photo(width: int, height: int, seed: int = 0, grain: float = 2) -> Image.Image:
     """Smooth colours with a little grain."""
     draw = np.random.default_rng(seed)
     small = Image.fromarray(draw.integers(0, 255, (6, 8, 3), dtype=np.uint8))
     large = np.asarray(small.resize((width, height), Image.Resampling.BICUBIC), float)
-    return Image.fromarray((large + draw.normal(0, 2, large.shape)).clip(0, 255).astype(np.uint8))
+    return Image.fromarray((large + draw.normal(0, grain, large.shape)).clip(0, 255).astype(np.uint8))
 
 
 def psnr(ours, theirs) -> float:
@@ -132,7 +132,7 @@ ALONE = [
     *((fast_views.contrast, functional.adjust_contrast, factor, 50) for factor in (0.6, 1, 1.37)),
     *((fast_views.saturation, functional.adjust_saturation, factor, 50) for factor in (0.6, 1, 1.37)),
     *((fast_views.hue, functional.adjust_hue, factor, 38) for factor in (-0.1, 0.03, 0.1, 0.5)),
-    *((fast_views.blur, pillow_blur, sigma, 46) for sigma in (0.1, 0.5, 1.0, 2.0)),
+    *((fast_views.blur, pillow_blur, sigma, 49) for sigma in (0.1, 0.5, 1.0, 2.0)),
     (fast_views.grey, lambda image: functional.to_grayscale(image, 3), None, 50),
     (fast_views.flip, functional.hflip, None, 120),
     (fast_views.solarise, lambda image: functional.solarize(image, 128), None, 120),
@@ -142,7 +142,7 @@ ALONE = [
 
 @pytest.mark.parametrize(("ours", "pillows", "value", "least"), ALONE)
 def test_operation_gives_pillows_pixels(ours, pillows, value, least):
-    image = photo(96, 80, seed=2)
+    image = photo(96, 80, seed=2, grain=20)  # which shows a sigma that is a tenth off
     values = () if value is None else (value,)
     before = np.array(image)
     assert psnr(ours(before, *values), pillows(image, *values)) >= least

@@ -1,58 +1,65 @@
-"""Which labels the tree speaks against."""
+"""Which labels the other images speak against."""
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
-from solo_hcsc.trees.mislabelled import LEAST_MARGIN, WEIGHT, find_suspects
-
-
-def shares_by_loop(labels, clusters, image):
-    """The smoothed share of each class around an image, which is not counted: from all images down to its cluster."""
-    others = [i for i in range(len(labels)) if i != image and labels[i] >= 0]
-    classes = range(max(labels) + 1)
-    shares = {name: sum(labels[i] == name for i in others) / len(others) for name in classes}
-    for level in reversed(range(len(clusters[0]))):
-        near = [i for i in others if clusters[i][level] == clusters[image][level]]
-        shares = {
-            name: (sum(labels[i] == name for i in near) + WEIGHT * shares[name]) / (len(near) + WEIGHT)
-            for name in classes
-        }
-    return shares
+from solo_hcsc.errors import ArgumentError
+from solo_hcsc.trees import mislabelled
+from solo_hcsc.trees.mislabelled import LEAST_MARGIN, find_mislabelled, margins_of
 
 
 def planted(images=300, wrong=15):
-    """Two levels of clusters, each bottom one of one class but for a few images with a wrong label."""
-    random = np.random.default_rng(0)
-    bottom = random.integers(0, 12, images)
-    true = bottom // 4
-    labels = true.copy()
-    which = random.choice(images, wrong, replace=False)
-    labels[which] = (true[which] + random.integers(1, 3, wrong)) % 3
-    return labels, true, np.stack([bottom, bottom // 2], axis=1), np.sort(which)
+    """Points around three centres, some of which have a wrong label."""
+    draw = np.random.default_rng(0)
+    true = draw.integers(0, 3, images)
+    points = np.eye(3)[true] @ draw.normal(size=(3, 8)) + draw.normal(size=(images, 8)) / 4
+    labels, which = true.copy(), np.sort(draw.choice(images, wrong, replace=False))
+    labels[which] = (true[which] + draw.integers(1, 3, wrong)) % 3
+    return points / np.linalg.norm(points, axis=1, keepdims=True), labels, true, which
 
 
 def test_planted_labels_are_found_with_the_true_class():
-    labels, true, clusters, which = planted()
-    found = find_suspects(labels, clusters)
+    points, labels, true, which = planted()
+    found = find_mislabelled(points, labels)
     assert np.sort(found.images).tolist() == which.tolist()
     assert found.suggested.tolist() == true[found.images].tolist()
-
-
-def test_margins_are_those_of_a_loop():
-    labels, _, clusters, _ = planted(80, 10)
-    labels[[3, 7]] = -1
-    found = find_suspects(labels, clusters)
-    expected = {}
-    for image in np.flatnonzero(labels >= 0):
-        shares = shares_by_loop(labels.tolist(), clusters.tolist(), image)
-        own = shares.pop(labels[image])
-        if max(shares.values()) - own >= LEAST_MARGIN:
-            expected[int(image)] = max(shares.values()) - own
-    assert expected
-    assert dict(zip(found.images.tolist(), found.margins, strict=True)) == pytest.approx(expected)
     assert (np.diff(found.margins) <= 0).all()
+    assert found.margins.min() >= LEAST_MARGIN
+
+
+@pytest.mark.parametrize("images", [60, 6])  # more than there are features, and fewer
+def test_margins_are_those_of_classifiers_trained_without_the_image(images, monkeypatch):
+    """Each image's scores are those of scikit-learn's ridge regression of one-hot labels on all the others."""
+    points, labels, _, _ = planted(images + 2, 1)
+    labels[[3, 6]] = -1
+    labels[:3] = range(3)
+    monkeypatch.setattr(mislabelled, "PENALTIES", (0.3,))
+    images, others, margins = margins_of(points, labels)
+    assert images.tolist() == np.flatnonzero(labels >= 0).tolist()
+    known, own = points[images], labels[images]
+    for row in range(0, len(images), 5):
+        rest = np.arange(len(images)) != row
+        # The penalty is relative to the variance of all images, and the mean is each training's own.
+        penalty = 0.3 * np.square(known - known.mean(axis=0)).sum() / known.shape[1]
+        ridge = Ridge(alpha=penalty).fit(known[rest], np.eye(3)[own[rest]])
+        scores = ridge.predict(known[[row]])[0]
+        best = max((scores[label], label) for label in range(3) if label != own[row])
+        assert (others[row], margins[row]) == (best[1], pytest.approx(best[0] - scores[own[row]], abs=1e-4))
+
+
+def test_blocks_and_a_sample_change_nothing(monkeypatch):
+    points, labels, _, _ = planted()
+    whole = margins_of(points, labels)
+    monkeypatch.setattr(mislabelled, "BLOCK", 32)
+    assert margins_of(points, labels)[2] == pytest.approx(whole[2], abs=1e-5)
 
 
 @pytest.mark.parametrize("labels", [[-1] * 6, [0] * 6, [0]])
 def test_without_a_second_class_nothing_is_suspect(labels):
-    assert len(find_suspects(np.array(labels), np.zeros((len(labels), 2), int)).images) == 0
+    assert len(find_mislabelled(np.eye(6)[: len(labels)], np.array(labels)).images) == 0
+
+
+def test_labels_of_other_images_are_refused():
+    with pytest.raises(ArgumentError, match=r"`labels` has shape \(2,\)"):
+        find_mislabelled(np.eye(3), [0, 1])

@@ -13,9 +13,15 @@ from torch.utils.data import Dataset
 
 from benchmarks.browser import chromium
 from solo_hcsc.cells import as_cell, from_cell
+from solo_hcsc.data.folders import short_names
 from solo_hcsc.data.loaders import Loading
 from solo_hcsc.encoders.embedding import Embeddings
+from solo_hcsc.encoders.table import placed
 from solo_hcsc.report import explore
+from solo_hcsc.report.findings import Findings
+from solo_hcsc.trees.building import build_tree
+from solo_hcsc.trees.duplicates import Group
+from solo_hcsc.trees.mislabelled import find_mislabelled
 
 NASTY = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "a & \"b\", 'c'", "é漢字 \u2028 \\n"]
 IMAGES = 4300  # more than a block
@@ -45,17 +51,34 @@ def made(images, labelled=True):
     labels = [NASTY[number // 6] for number in bottom]
     for image in (0, 1, 2):
         labels[image] = NASTY[(NASTY.index(labels[image]) + 2) % 4]
-    paths = [f"{label}/{image}.png" for image, label in enumerate(labels)]
+    paths = [f"{label}/{image}.png" if labelled else f"{image}.png" for image, label in enumerate(labels)]
     outliers = similarities[:, 0] < 0.305
     classes, numbers = np.unique(labels, return_inverse=True)
     known = (numbers, tuple(classes.tolist())) if labelled else (None, ())
     return Embeddings(paths, np.empty((images, 0)), *known, clusters, similarities, outliers)
 
 
-def write(folder, found, title="Squares"):
+def findings_of(found):
+    """Two groups of duplicates, and places where each bottom cluster has a square of its own."""
+    outliers = np.flatnonzero(found.outliers)
+    bottom = found.clusters[:, 0]
+    labels = np.full(len(found), -1) if found.labels is None else found.labels
+    suspects = find_mislabelled(np.eye(24, dtype="float32")[bottom % 24], labels)
+    places = np.stack([bottom % 5, bottom // 5], axis=1) * 200 + np.arange(len(found))[:, None] % 50
+    groups = (Group(20, (5, 30), exact=False), Group(8, (11,), exact=True), Group(31, (32,), exact=True))
+    return Findings(groups if len(found) > 32 else (), outliers, np.linspace(2, 1, len(outliers)), suspects, places)
+
+
+def write(folder, found, title="Squares", tree=None):
     folder.mkdir()
-    explore.write_page(folder, found, Squares(len(found.paths)), Loading(batch_size=512, num_workers=0), title)
+    loading = Loading(batch_size=512, num_workers=0)
+    explore.write_page(folder, found, Squares(len(found.paths)), loading, title, findings_of(found), tree)
     return folder
+
+
+def rows_of(file):
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
 
 
 def tree_of(folder):
@@ -129,11 +152,68 @@ def test_sheets_have_the_images_in_the_tree_s_order(folder, found):
 
 def test_few_images_are_one_small_file(tmp_path):
     page = write(tmp_path / "page", made(500))
-    assert [file.name for file in page.iterdir()] == ["index.html"]
+    lists = ["clusters.csv", "duplicates.csv", "index.html", "mislabelled.csv", "outliers.csv"]
+    assert sorted(file.name for file in page.iterdir()) == lists
     assert (page / "index.html").stat().st_size < 1e6
 
 
+def test_lists_beside_the_page_are_what_was_found(folder, found):
+    duplicates = rows_of(folder / "duplicates.csv")
+    assert [(row["group"], row["path"], row["keep"], row["exact"]) for row in duplicates] == [
+        (group, as_cell(found.paths[image]), keep, exact)
+        for group, image, keep, exact in (
+            ("1", 20, "true", "false"),
+            ("1", 5, "false", "false"),
+            ("1", 30, "false", "false"),
+            ("2", 8, "true", "true"),
+            ("2", 11, "false", "true"),
+            ("3", 31, "true", "true"),
+            ("3", 32, "false", "true"),
+        )
+    ]
+    outliers = np.flatnonzero(found.outliers)
+    assert [row["path"] for row in rows_of(folder / "outliers.csv")] == [found.paths[image] for image in outliers]
+    suspects = {row["path"]: (row["label"], row["suggested"]) for row in rows_of(folder / "mislabelled.csv")}
+    assert suspects == {found.paths[i]: (found.names[i], NASTY[found.clusters[i, 0] // 6]) for i in range(3)}
+    clusters = rows_of(folder / "clusters.csv")
+    assert [(row["level"], int(row["images"])) for row in clusters[:8]] == [
+        (level, size) for level in "32" for size in sorted(np.bincount(found.clusters[:, int(level) - 1]), reverse=True)
+    ]
+    assert {from_cell(row["name"]) for row in clusters[8:]} == {*short_names(NASTY)}
+    for row in clusters:
+        place = found.paths.index(row["most_typical"])
+        assert found.clusters[place, int(row["level"]) - 1] == int(row["cluster"])
+
+
+def test_any_cut_has_the_nodes_that_the_tree_has(tmp_path, cut_page):
+    page, found, tree = cut_page
+    merged, names = tree_of(page)["merged"], part(page, "block-0")[0]
+    order = [found.paths.index(name) for name in names]
+    for k in range(2, 9):
+        clusters = np.full(len(found), -1)
+        for at in np.flatnonzero((np.array(merged["above"]) < k) & (k <= np.array(merged["rank"]))):
+            own = order[merged["start"][at] : merged["start"][at] + merged["size"][at]]
+            assert (clusters[own] < 0).all()
+            clusters[own] = at
+            mean = found.vectors[own].mean(axis=0)
+            assert merged["tightness"][at] == pytest.approx(1000 * np.linalg.norm(mean), abs=0.6)
+        same = clusters[:, None] == clusters
+        cut = tree.cut(k)
+        assert (same == (cut[:, None] == cut)).all()
+
+
 # ---- in a browser ----
+
+
+@pytest.fixture(scope="module")
+def cut_page(tmp_path_factory):
+    """A page of a `Tree` of 40 images without labels, with levels of 8 and 2 clusters."""
+    found = made(40, labelled=False)
+    vectors = np.random.default_rng(1).normal(size=(40, 6)).astype("float32")
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    tree = build_tree(vectors, levels=(8, 2))
+    found = placed(replace(found, vectors=vectors), tree)
+    return write(tmp_path_factory.mktemp("cut") / "page", found, tree=tree), found, tree
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +291,7 @@ def test_nearest_come_first_and_outliers_last(tab, found, folder):
     near = own[~found.outliers[own]]
     near = near[np.argsort(-found.similarities[near, 1], kind="stable")]
     first = tab.run("document.querySelector('.thumb').title").split("\n")[0]
+    assert tab.run("document.querySelector('#hint').innerText") == "Nearest to the centre first"
     assert found.similarities[found.paths.index(first), 1] == found.similarities[near[0], 1]
     tab.run("document.getElementById('scroller').scrollTop = 1e9")
     tab.wait("!!document.querySelector('#grid h3')")
@@ -368,6 +449,72 @@ def test_phone_shows_all_without_scrolling_sideways(tab, folder, dark):
         r"#node=3\.\d", follow(tab, lambda: tab.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[]))
     )
     tab.call("Emulation.setTouchEmulationEnabled", enabled=False)
+
+
+def test_clusters_are_listed_by_size_and_open(tab, found, tmp_path):
+    follow(tab, tab.click_on, "#tab-clusters")
+    sizes = np.sort(np.bincount(found.clusters[:, 2]))[::-1]
+    shown = tab.run("[...document.querySelectorAll('[data-node] small')].map((one) => one.innerText)")
+    assert shown[::2] == [f"{size:,} images" for size in sizes]
+    name, rows = saved(tab, tmp_path)
+    assert (name, [int(row["images"]) for row in rows]) == ("all-clusters.csv", sizes.tolist())
+    assert re.fullmatch(r"#node=3\.\d&tab=clusters", follow(tab, tab.click_on, "[data-node]"))
+
+
+def test_duplicates_are_groups_whose_first_image_is_to_keep(tab, found, tmp_path):
+    follow(tab, tab.click_on, "#tab-duplicates")
+    assert tab.run("[...document.querySelectorAll('#grid h3')].map((one) => one.innerText)") == [
+        "3 alike",
+        "2 equal files",
+        "2 equal files",
+    ]
+    kept = tab.run("[...document.querySelectorAll('.keep')].map((one) => one.title.split('\\n')[0])")
+    assert kept == [found.paths[20], found.paths[8], found.paths[31]]
+    _, rows = saved(tab, tmp_path)
+    assert [row["path"] for row in rows] == [found.paths[image] for image in (20, 5, 30, 8, 11, 31, 32)]
+    assert [row["keep"] for row in rows] == ["true", "false", "false", *["true", "false"] * 2]
+
+
+def test_lasso_on_the_map_selects_what_is_listed_and_saved(tab, found, tmp_path):
+    follow(tab, tab.click_on, "#view-map")
+    box = tab.run(
+        "(({ x, y, width, height }) => [x, y, width, height])(document.querySelector('#tiles').getBoundingClientRect())"
+    )
+    x, y, width, height = box
+
+    def draw():
+        around = [(0.5, 0.01), (0.01, 0.01), (0.01, 0.99), (0.5, 0.99)]
+        for kind, (right, down) in zip(("Pressed", *["Moved"] * 2, "Released"), around, strict=True):
+            button = {"button": "left", "buttons": 1, "clickCount": 1}
+            at = {"x": x + right * width, "y": y + down * height}
+            if kind == "Released":
+                tab.call("Input.dispatchMouseEvent", type="mouseMoved", **at, **button)
+            tab.call("Input.dispatchMouseEvent", type=f"mouse{kind}", **at, **button)
+
+    lasso = re.search(r"lasso=([\d._]+)", follow(tab, draw))[1]
+    edge = max(int(corner.split(".")[0]) for corner in lasso.split("_"))
+    _, rows = saved(tab, tmp_path)
+    places = findings_of(found).places
+    picked = {row["path"] for row in rows}
+    assert 0 < len(picked) < IMAGES
+    assert picked == {found.paths[i] for i in np.flatnonzero(places[:, 0] < edge)}
+    assert text(tab, "#filter").startswith(f"{len(picked):,} in the lasso")
+    follow(tab, tab.click_on, "#filter a")
+    assert tab.run("document.getElementById('filter').hidden")
+
+
+def test_slider_cuts_the_tree(tab, browser, cut_page, tmp_path):
+    page, found, tree = cut_page
+    show(browser, page)
+    slide = "const cut = document.getElementById('cut'); cut.value = 4; cut.dispatchEvent(new Event('input'))"
+    assert follow(browser, browser.run, slide) == "#cut=5"
+    assert text(browser, "#cuts") == "5 clusters"
+    _, rows = saved(browser, tmp_path)
+    assert {row["path"]: int(row["cut_5"]) for row in rows} == dict(zip(found.paths, tree.cut(5).tolist(), strict=True))
+    follow(browser, browser.click_on, "#tiles")
+    number = int(re.fullmatch(r"Cut into 5, cluster (\d)", text(browser, ".head p"))[1])
+    assert f"{(tree.cut(5) == number).sum()}" in text(browser, "#node dl")
+    browser.events[:] = [one for one in browser.events if one.get("method") != "Network.requestWillBeSent"]
 
 
 def test_page_of_one_file_without_labels_works(tab, browser, tmp_path):

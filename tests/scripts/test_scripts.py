@@ -21,13 +21,14 @@ from solo_hcsc.data.source import ImageSource
 from solo_hcsc.data.views import evaluation_transforms
 from solo_hcsc.encoders.loading import load_encoder
 from solo_hcsc.evaluation.features import extract
-from solo_hcsc.evaluation.knn import accuracies
 from solo_hcsc.hcsc.options import options_in
 from solo_hcsc.settings import take
 from solo_hcsc.solo102 import BaseMethod
 from solo_hcsc.solo102.repairs.fix import bare_method
 from solo_hcsc.study.study import check_alike
 from solo_hcsc.study.tables import TABLES, chosen_rows
+from solo_hcsc.training.request import check_request
+from solo_hcsc.trees.votes import knn_accuracies
 
 LAUNCHERS = ("torchrun.sh", "slurm.sh")  # they run the others, see test_processes.py
 SCRIPTS = sorted(path for path in (ROOT / "scripts" / "pretrain").rglob("*.sh") if path.name not in LAUNCHERS)
@@ -100,7 +101,7 @@ def test_scripts_and_defaults_are_the_papers_settings(script):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: f"{s.parent.name}-{s.stem}")
 def test_flags_of_every_script_make_sense(script):
-    pretrain.check_flags(pretrain.parse(flags_of(script)))
+    check_request(pretrain.parse(flags_of(script)))
 
 
 @pytest.mark.parametrize("data", ["digits", "cifar10"])
@@ -110,7 +111,7 @@ def test_comparison_scripts_compare_like_with_like(data):
     _, methods = compare.parse(flags)
     arguments = {name: pretrain.parse(words) for name, words in methods.items()}
     for args in arguments.values():
-        pretrain.check_flags(args)
+        check_request(args)
     check_alike(arguments)
     assert list(arguments) == ["hcsc", "mocov2plus", "swav"]
 
@@ -123,10 +124,10 @@ def test_every_row_of_an_ablation_script_makes_sense(data, table):
     flags, shared = ablate.parse(words)
     base = pretrain.parse(shared)
     rows = chosen_rows(flags.table, TABLES[flags.table](options_in(vars(base)).num_prototypes), flags.rows)
-    assert len(rows) >= {"tree": 2, "ceiling": 3}.get(table, 4)
+    assert len(rows) >= {"tree": 2, "ceiling": 3, "images": 2}.get(table, 4)
     for more in rows.values():
         settings = base.but(**more)
-        pretrain.check_flags(settings)
+        check_request(settings)
         options_in(vars(settings)).check_images({"digits": 1437, "cifar10": 10_000}[data])
 
 
@@ -168,7 +169,7 @@ def knn_accuracy(encoder: torch.nn.Module, digits: Path, k: int) -> float:
     bank, queries = (
         extract(encoder.eval(), images, loading, "", cpu) for images in evaluation_sets(source, transform, transform)
     )
-    return accuracies(bank, queries, [k], 0.07, "cosine")[0][1]
+    return knn_accuracies(bank.x, bank.y, queries.x, queries.y, [k])[k][0]
 
 
 def test_quickstarts_recipe_learns_what_an_untrained_encoder_does_not_know(tmp_path):
@@ -233,7 +234,7 @@ def test_warm_start_goes_from_weights_to_a_model_and_embeddings(images, tmp_path
     assert [name for name, _ in commands] == ["scripts/data/cifar10.py", "knn", *chain * 3, "summary"]
     for name, flags in commands:
         if name == "pretrain":
-            pretrain.check_flags(pretrain.parse(flags))
+            check_request(pretrain.parse(flags))
     monkeypatch.chdir(tmp_path)
     weights = tmp_path / "weights.pth"
     torch.save(timm.create_model("test_efficientnet").state_dict(), weights)
@@ -257,20 +258,25 @@ def test_measurement_of_few_labels_makes_sense():
     assert [name for name, _ in commands] == ["pretrain", "pretrain", "fewlabels", "fewlabels", "fewlabels"]
     for name, flags in commands:
         if name == "pretrain":
-            pretrain.check_flags(pretrain.parse(flags))
+            check_request(pretrain.parse(flags))
         else:
             assert fewlabels.parse(flags).val_dir == Path("test")
 
 
-@pytest.mark.parametrize("data", ["cifar10", "grocery"])
-@pytest.mark.parametrize("table", ["tree", "ceiling"])
-def test_trees_studies_are_pairs_that_are_judged_on_test_images(data, table):
-    (*_, (command, flags)) = commands_of(ROOT / "scripts" / "tree" / f"{data}.sh", table)
+@pytest.mark.parametrize(
+    ("script", "table"),
+    [
+        *((f"tree/{data}.sh", table) for data in ("cifar10", "grocery") for table in ("tree", "ceiling")),
+        ("images/grocery.sh", "--max_epochs=3"),
+    ],
+)
+def test_studies_are_pairs_that_are_judged_on_test_images(script, table):
+    (*_, (command, flags)) = commands_of(ROOT / "scripts" / script, table)
     assert command == "ablate"
     study, words = ablate.parse(flags)
     assert (study.test_dir, len(study.seeds)) == (Path("test"), 5)
     for more in TABLES[study.table]((3, 2)).values():
-        pretrain.check_flags(pretrain.parse(words).but(**more))
+        check_request(pretrain.parse(words).but(**more))
 
 
 def test_searched_comparison_draws_the_same_for_nobody_and_sets_the_same_for_all():
@@ -286,7 +292,7 @@ def test_searched_comparison_draws_the_same_for_nobody_and_sets_the_same_for_all
 def test_detectors_of_digits_differ_by_the_encoders_weights_only():
     commands = [one for one in commands_of(ROOT / "scripts" / "detect_digits.sh", "--seed", "7") if "/" not in one[0]]
     assert [name for name, _ in commands] == ["pretrain", "detect", "detect", "summary"]
-    pretrain.check_flags(pretrain.parse(commands[0][1]))
+    check_request(pretrain.parse(commands[0][1]))
     trained, random = (detect.parse(flags) for _, flags in commands[1:3])
     assert vars(random) == vars(trained) | {"random_weights": True}
     assert (trained.seed, trained.lr_steps) == (7, (75, 92))

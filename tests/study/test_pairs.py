@@ -71,6 +71,19 @@ def test_tree_is_seen_against_the_run_without_it_and_the_ceiling_beside_it(in_th
     assert page.count("no clear difference</small>") + page.count("helped</small>") + page.count("harmed</small>") == 2
 
 
+def test_images_are_made_both_ways_and_seen_against_pillows(in_this_process, custom, tmp_path):
+    flags = ["--out", tmp_path / "out", *custom, *SMALL, *TREE, "--max_epochs", 1, "--crop_size", 16, "--seeds", 0, 1]
+    run_here("ablate", "--table", "images", *flags, "--evaluations", "knn", "--checkpoint_frequency", 100)
+    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert (found["reference"], [row["name"] for row in found["rows"]]) == ("pil", ["pil", "fast"])
+    taken = {
+        folder.name: {json.loads(file.read_text())["image_backend"] for file in folder.rglob("args.json")}
+        for folder in (tmp_path / "out").iterdir()
+        if folder.name in ("pil", "fast")
+    }
+    assert taken == {"pil": {"pil"}, "fast": {"fast"}}
+
+
 def test_true_labels_are_no_flag_of_an_ablation(refused, custom):
     line = refused("ablate", "--table", "tree", *custom, *SMALL, *TREE, "--oracle_labels", "true")
     assert "is a row of --table ceiling" in line

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import duplicates, leaks, trees
+from benchmarks import duplicates, leaks, mislabelled, trees
 
 
 def test_every_way_to_build_a_tree_is_judged():
@@ -47,6 +47,21 @@ def test_duplicates(tmp_path, capsys):
     assert rows["solo_hcsc, hash"]["recall"] >= 4 / 6
     assert rows["solo_hcsc, hash"]["recall_of"]["same file"] == pytest.approx(1)
     assert "crop of 90 % a side" in capsys.readouterr().out
+
+
+def test_mislabelled(tmp_path, capsys):
+    flags = ["--small", "--repeats", "2", "--rates", "0.05", "--out", str(tmp_path)]
+    with mock.patch.object(sys, "argv", ["mislabelled", *flags]):
+        mislabelled.main()
+    rows = json.loads((tmp_path / "mislabelled.json").read_text())["rows"]
+    own = [row for row in rows if row["way"] == "solo_hcsc"]
+    assert [row["wrong"] for row in own] == [15, 15]
+    assert all(row["average_precision"] > 0.95 and row["recall"] > 0.8 for row in own)
+    assert "votes of 20 neighbours" in capsys.readouterr().out
+
+
+def test_interval_of_equal_draws_is_their_value():
+    assert mislabelled.interval(np.array([0.5, 0.5])) == (0.5, 0.5)
 
 
 def test_leaks(tmp_path, capsys):

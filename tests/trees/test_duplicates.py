@@ -42,7 +42,7 @@ def test_encoded_anew_and_resized_copies_are_found_and_the_largest_is_kept(tmp_p
 
 
 def test_a_copied_file_and_its_thumbnail_are_one_group(tmp_path):
-    paths = write(tmp_path, a_png=picture(0), b_png=picture(0), c_jpg=picture(0).resize((80, 60)))
+    paths = write(tmp_path, a_png=picture(0), b_png=picture(0), c_png=picture(0).resize((80, 60)))
     assert find_duplicates(paths).groups == (Group(keep=0, others=(1, 2), exact=False),)
 
 

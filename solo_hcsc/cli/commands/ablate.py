@@ -47,15 +47,16 @@ def parse(argv: Sequence[str]) -> tuple[Settings, list[str]]:
         required=True,
         help="components: the paper's ablation; levels and prototypes: its sensitivity analysis, from the run's own "
         "--num_prototypes; choices: what preset recommended chose, each taken back; tree: without the tree and with "
-        "it; ceiling: the same, and the true labels as the tree, which no other run may have",
+        "it; ceiling: the same, and the true labels as the tree, which no other run may have; images: "
+        "--image_backend pil and fast",
     )
     group.add_argument("--rows", nargs="+", type=int, metavar="N", help="only these rows of the table, from 1")
     group.add_argument(
         "--against",
         type=int,
         metavar="N",
-        help="the row that the others are seen against, from 1; if not given, the one without the tree in tree and "
-        "ceiling, and the one with the flags as given in the other tables",
+        help="the row that the others are compared with, from 1; if not given, the first one in tree, ceiling and "
+        "images, and the one with the flags as given in the other tables",
     )
     add_study_flags(parser)
     parser.change("evaluations", default=["knn", "linear", "clustering"])

@@ -51,7 +51,7 @@ def parse(argv: Sequence[str]) -> Settings:
         "FOLDER [--out FOLDER] [--fail_on leak ...] [flags], or WHAT --data_dir FOLDER ...",
         needs_features=False,
     )
-    parser.change("data_dir", default=None, help="train, val and test below it, or some; or any folder of images")
+    parser.change("data_dir", default=None, help="with train, val and test, or some of these; or any folder of images")
     parser.hide("dataset", "train_dir", "val_dir", "train_list", "split", "skip_unreadable", "no_labels", "features")
     group = parser.add_argument_group("check")
     group.add_argument("--out", type=Path, metavar="FOLDER", help="where check.html and check.json go")

@@ -56,7 +56,7 @@ def parse(argv: Sequence[str]) -> Settings:
     group.add_argument("--map", choices=("umap", "pca"), help="columns x and y: each image's place in a map of all")
     nearest = "the K nearest images of each by their cosine, exactly; time grows with the square of the images"
     group.add_argument("--neighbours", type=int, default=0, bound=at_least(0), metavar="K", help=nearest)
-    told = "build a tree where the run has none, for columns of clusters; a run that has one always gives its clusters"
+    told = "build a tree, for columns of clusters, if the run has none; a run's own tree always gives its clusters"
     group.add_argument("--clusters", action="store_true", help=told)
     add(group, LEVELS)
     flags = parser.parse(argv)

@@ -45,10 +45,10 @@ def parse(argv: Sequence[str]) -> Settings:
     told = f"its name ends in ({endings}); {' and '.join(FOLDERS)}: a new or an empty folder"
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=told)
     parser.add_argument("--data_license", metavar="TEXT", help="licence of the training images, for the card")
-    group = parser.add_argument_group("where no args.json beside the checkpoint tells")
+    group = parser.add_argument_group("for a checkpoint without args.json")
     group.add_argument("--encoder", type=encoder, help="architecture of the encoder, also timm/NAME")
     group.add_argument("--encoder_args", type=key_value, nargs="+", default=[], help="settings of a timm/NAME")
-    group.add_argument("--method", help="what made the checkpoint, for the card")
+    group.add_argument("--method", help="method of the checkpoint, for the card")
     group.add_argument("--crop_size", type=int, bound=at_least(1), help="side of the images in pixels")
     flags = parser.parse(argv)
     check_place(flags.out, flags.format)

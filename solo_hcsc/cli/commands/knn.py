@@ -13,7 +13,7 @@ def run(argv: Sequence[str]) -> None:
     settings = parse(argv)
     found = find_labelled(settings)
 
-    from solo_hcsc.evaluation.of_runs import knn_of_run
+    from solo_hcsc.evaluation.knn_of_runs import knn_of_run
 
     knn_of_run(settings, *found, Invocation("knn", tuple(argv))).tell()
 

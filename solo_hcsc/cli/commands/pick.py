@@ -57,7 +57,7 @@ def parse(argv: Sequence[str]) -> Settings:
     group.add_argument("--budget", type=int, required=True, bound=at_least(1), help="how many images to label")
     group.add_argument("--out", type=Path, metavar="FILE", required=True, help="the file, or folder, to write")
     add(group, FORMAT, *PICKING, LEVELS)
-    told = "images that are labelled, to go on from: files as `labels` of `spread` takes them"
+    told = "images that have labels already: files like those that `labels` of `spread` takes"
     group.add_argument("--already", type=Path, nargs="+", default=[], metavar="FILE", help=told)
     flags = parser.parse(argv)
     check_frozen(flags)

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> None:
     source = ImageSource.of_run(flags, seen).located(needs_val=True).labelled()
 
     from solo_hcsc.evaluation.knn import zeroshot
-    from solo_hcsc.evaluation.of_runs import knn_of_run
+    from solo_hcsc.evaluation.knn_of_runs import knn_of_run
 
     if pretrained_on(trained, source):
         note("the encoder was pretrained on this data set; give another one for a zero-shot accuracy")
