@@ -265,7 +265,7 @@ def test_at_equal_time_the_faster_method_gets_more_epochs(flags, called, tmp_pat
         ("--methods simclr --num_prototypes 4 2", "simclr: unknown setting --num_prototypes"),
         ("--methods simclr --simclr '--train_dir nowhere'", "simclr: --train_dir"),
         ("--methods simclr --test_dir nowhere", "--test_dir: "),
-        ("--methods simclr --dataset cifar10 --test_dir val", "--test_dir val: is for --dataset custom, shards and hf; cifar10 has"),
+        ("--methods simclr --dataset cifar10 --test_dir val", "--test_dir val: is for --dataset custom, shards and hf"),
         ("--methods simclr --no_labels", "--knn_eval needs labels, and --no_labels says there are none"),
     ],
 )
