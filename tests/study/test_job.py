@@ -74,11 +74,14 @@ WORDS = {
 @pytest.mark.parametrize("function", WORDS)
 def test_job_has_the_settings_of_its_command(function, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = [str(tmp_path)] if function == "fewlabels" else ["--pretrained_feature_extractor", str(tmp_path)]
+    weights = tmp_path / "weights.pth"
+    weights.touch()
+    run = [str(weights)] if function == "fewlabels" else ["--pretrained_feature_extractor", str(weights)]
     command = import_module(f"solo_hcsc.cli.commands.{function}")
     typed = command.parse([*run, *WORDS[function].split()])
+    typed = vars(typed).get("as_typed", typed)  # what was typed, before anything was found for it
     given = {name: value for name, value in vars(typed).items() if name in typed.typed}
-    settled = Job(function, plain({"pretrained_feature_extractor": tmp_path, **given})).settle()
+    settled = Job(function, plain({"pretrained_feature_extractor": weights, **given})).settle()
     assert settled == typed
     assert settled.typed == typed.typed | {"pretrained_feature_extractor"}
 
