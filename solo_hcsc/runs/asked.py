@@ -83,7 +83,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 def is_images(folder: Path) -> bool:
     """Return whether this is a folder of images rather than of a run; refuse one that is neither or both."""
-    if not folder.is_dir() or is_hub_folder(folder):
+    if not folder.is_dir() or is_hub_folder(folder) or (folder / "args.json").is_file():
         return False
     checkpoints = checkpoints_in(folder)
     if any((file.parent / "args.json").is_file() for file in checkpoints):

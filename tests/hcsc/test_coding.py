@@ -686,7 +686,7 @@ def test_first_step_refuses_vectors_that_are_not_at_unit_length(argument, factor
 
 def test_length_is_looked_at_once(monkeypatch):
     looks = []
-    monkeypatch.setattr(coding_module, "check_unit_vectors", lambda vectors, argument, dim: looks.append(argument))
+    monkeypatch.setattr(coding_module, "check_unit_vectors", lambda vectors, argument, *_: looks.append(argument))
     coding = make()
     for step in range(3):
         coding.step([unit(6, D)], [unit(6, D)], torch.arange(6), epoch=0, step=step)
@@ -699,14 +699,14 @@ def test_unit_vectors_of_any_precision_pass_and_so_do_zeros(kind):
     for seed in range(20):
         z = F.normalize((5 * unit(200, D, seed=seed)).to(kind), dim=1)
         z[0] = 0  # of an image without a feature
-        coding_module.check_unit_vectors([z], "queries", D)
+        coding_module.check_unit_vectors([z], "queries", D, 200)
 
 
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
         (unit(6, D), "`queries` is Tensor: give a list of tensors"),
-        ([unit(6, D)[0]], r"`queries` has shape \(8,\): give a list of tensors \(B, 8\)"),
+        ([unit(6, D)[0]], r"`queries` has shape \(8,\): give a list of tensors \(6, 8\)"),
         ([unit(6, D + 1)], r"`queries` has shape \(6, 9\)"),
         ([unit(6, D).numpy()], "`queries` is list: give a list of tensors"),
     ],

@@ -64,15 +64,15 @@ WRONG = {
     "bound": ({"lr": -1}, "`lr` -1: must not be negative"),
     "bound of a method": ({"temperature": 0}, "`temperature` 0: must be greater than 0"),
     "bound of several": ({"crop_size": [32, 0]}, "`crop_size` 0: must be at least 1"),
-    "type": ({"max_epochs": "many"}, "`max_epochs` 'many': must be a whole number"),
-    "no whole number": ({"max_epochs": 1.5}, "`max_epochs` 1.5: must be a whole number"),
+    "type": ({"max_epochs": "many"}, "`epochs` 'many': must be a whole number"),
+    "no whole number": ({"max_epochs": 1.5}, "`epochs` 1.5: must be a whole number"),
     "switch": ({"dali": "no"}, "`dali` 'no': must be True or False"),
     "choice": ({"scheduler": "sine"}, "`scheduler` sine: choose from "),
     "several": ({"lr": [1, 2]}, "`lr` [1, 2]: give one value"),
     "encoder": ({"encoder": "resnet19"}, "`encoder`: resnet19: unknown; did you mean resnet18?"),
     "method": ({"method": "hcsk"}, "`method` hcsk: unknown; did you mean hcsc?"),
     "together": ({"scheduler": "step"}, "`scheduler` step needs `lr_decay_steps`"),
-    "no folder": ({"data_dir": "nowhere"}, "`data_dir`: nowhere does not exist"),
+    "no folder": ({"data_dir": "nowhere"}, "`train`: nowhere does not exist"),
 }
 
 

@@ -155,7 +155,7 @@ def evaluations(flags: Settings) -> dict[str, dict[str, Any] | None]:
 
 
 def _evaluation(flags: Settings, name: str) -> dict[str, Any]:
-    typed, run = in_quotes(flags, name), str(flags.out)
+    typed, run = in_quotes(flags, name), str(flags.out / "run")  # which is not there yet
     placed = [run, *typed, "--out", run] if name == "fewlabels" else ["--pretrained_feature_extractor", run, *typed]
     try:
         found = import_module(f"solo_hcsc.cli.commands.{name}").parse(placed)
