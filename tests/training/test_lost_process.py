@@ -17,11 +17,15 @@ HCSC = "--method hcsc --num_prototypes 4 2 --min_cluster_size 2 --queue_size 20 
 
 
 def started_by(pid: int) -> list[int]:
-    """The processes of ours that one has started; others, such as a compiler, may be gone meanwhile."""
+    """The processes of a run that its first one has started.
+
+    Others, such as those that imports start, have the first one's command line for a moment: `-m solo_hcsc`, while
+    Lightning starts `-m solo_hcsc.__main__`.
+    """
     found = []
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         with contextlib.suppress(OSError):
-            if b"solo_hcsc" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"solo_hcsc.__main__" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(int(child))
     return found
 
