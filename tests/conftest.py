@@ -1,5 +1,6 @@
 import gc
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class PeakMemory:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has ignored
     config.pluginmanager.register(PeakMemory())
 
 
